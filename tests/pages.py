@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -61,8 +62,20 @@ def python_block(with_spark: bool) -> str:
 
 def run_examples(blocks: Sequence[str], directory: Path) -> None:
     """Run Python blocks one after the other, as one program in a directory."""
+    _run_python("-c", "\n".join(blocks), directory=directory)
+
+
+def run_commands(page: Path, directory: Path) -> int:
+    """Run the commands ``eoslog`` of a page's console blocks in a directory. Return their number."""
+    commands = [line[2:] for block in fenced_blocks(page, "console") for line in block.splitlines()]
+    for command in commands:
+        _run_python("-m", "eoslog.cli.main", *shlex.split(command)[1:], directory=directory)
+    return len(commands)
+
+
+def _run_python(*arguments: str, directory: Path) -> None:
     subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
+        [sys.executable, *arguments],
         cwd=directory,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         timeout=120,

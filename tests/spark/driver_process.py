@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -107,3 +107,22 @@ class DriverProcess:
 
 StartDriver = Callable[..., DriverProcess]
 """``start_driver(script_text, *arguments, **environment)``: the fixture of that name."""
+
+_RUN_IN_A_DIRECTORY = """
+    import os, runpy, sys
+    os.chdir(sys.argv[1])
+    runpy.run_path("page.py", run_name="__main__")
+"""
+
+
+def run_page(start_driver: StartDriver, blocks: Sequence[str], directory: Path, *, timeout_s: float = 400) -> str:
+    """Run the Python blocks of a page as one program in a new directory, and return what it printed.
+
+    Raises:
+        AssertionError: the program failed.
+    """
+    directory.mkdir()
+    (directory / "page.py").write_text("\n".join(blocks))
+    driver = start_driver(_RUN_IN_A_DIRECTORY, str(directory))
+    assert driver.wait(timeout_s=timeout_s) == 0, driver.output
+    return driver.output

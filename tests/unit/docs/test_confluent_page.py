@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ import pytest
 from eoslog.errors import InvalidOption
 from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG, KafkaConfig
 from eoslog.store import Store
-from tests.pages import REPOSITORY, fenced_blocks, prose, table_rows
+from tests.pages import REPOSITORY, fenced_blocks, prose, run_examples, table_rows
 
 PAGE = REPOSITORY / "docs/from-confluent-kafka.md"
 KEYS = {"producer": PRODUCER_CONFIG, "consumer": CONSUMER_CONFIG}
@@ -23,22 +20,15 @@ def keys(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_the_program_runs_and_the_other_one_is_python(tmp_path: Path) -> None:
+def test_the_program_runs_and_the_other_one_is_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     of_kafka, *blocks = fenced_blocks(PAGE, "python")
     assert "confluent_kafka" in of_kafka
     assert len(blocks) == 3
 
     compile(of_kafka, "page", "exec")
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    run_examples(blocks, tmp_path)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert tuple(capfd.readouterr()) == ("", "")
 
 
 def test_the_renamed_keys_are_those_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""Values as people read them on a page: numbers, sizes, times, and text of a store, which may be hostile."""
+"""Values as a page shows them: numbers, sizes, times, and text. A store may hold hostile text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eoslog.cli.json_values import to_json
-from eoslog.cli.rendering import shown
+from eoslog.cli.rendering import duration_shown, shown, size_shown
 
 CELL_BYTES = 160
-"""How much of a value a list shows."""
+"""How many bytes of a value a list shows."""
 THIN_SPACE = "\u202f"
 NONE = "\u2013"
-"""What stands for a missing value."""
+"""It stands for a missing value."""
 VALUE_BYTES = 64 << 10
-"""How much of a value its own page shows."""
+"""How many bytes of a value the page of its row shows."""
 _CHARACTER_BYTES = 4
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def number(value: int | float | None) -> str:
@@ -28,27 +27,13 @@ def number(value: int | float | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Return a number of bytes, as ``1.5 MB``."""
-    if value is None:
-        return NONE
-    amount, unit = float(value), "B"
-    for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if amount < 1000:
-            break
-        amount, unit = amount / 1000, larger
-    return f"{value} B" if unit == "B" else f"{amount:.1f} {unit}"
+    """Return a number of bytes, as ``1.5 MiB``."""
+    return NONE if value is None else size_shown(value)
 
 
 def duration(value_ms: int | float | None) -> str:
-    """Return a duration in its largest unit, as ``12 s`` or ``3 min``."""
-    if value_ms is None or value_ms < 0:
-        return NONE
-    for unit_ms, unit in _UNITS:
-        if value_ms >= unit_ms:
-            count = value_ms / unit_ms
-            is_whole = count >= 10 or unit_ms == 1_000 or value_ms % unit_ms == 0
-            return f"{int(count)} {unit}" if is_whole else f"{count:.1f} {unit}"
-    return f"{int(value_ms)} ms"
+    """Return a duration in its two largest units, as ``12 s`` or ``3 m 12 s``."""
+    return NONE if value_ms is None or value_ms < 0 else duration_shown(int(value_ms))
 
 
 def ago(time_ms: int | None, now_ms: int) -> str:
@@ -70,7 +55,7 @@ def moment(time_ms: int | None) -> str:
 
 
 def text(value: Any, limit: int = 200) -> str:
-    """Return a text on one line, with escapes for characters that are invisible or change the order of others."""
+    """Return a text on one line. Invisible characters, and those that change the order of text, become escapes."""
     found = str(value)
     return shown(found if len(found) <= limit else f"{found[: limit - 1]}…")
 

@@ -39,8 +39,8 @@ def test_the_limits_are_those_of_the_console() -> None:
     assert f"newest {console_store.RECENT_SLOTS:,} slots" in text
     assert f"shows {display.CELL_BYTES} bytes of each value" in text
     assert f"the page of a row {display.VALUE_BYTES >> 10} KiB" in text
-    assert f"more than {row_pages._LARGEST_FETCH_BYTES >> 20} MB" in text
-    assert f"about {row_pages._SEARCHED_BYTES >> 20} MB of files" in text
+    assert f"more than {row_pages._LARGEST_FETCH_BYTES >> 20} MiB" in text
+    assert f"about {row_pages._SEARCHED_BYTES >> 20} MiB of files" in text
 
 
 def test_its_pictures_are_small() -> None:

@@ -307,7 +307,7 @@ class InvalidRecord(FatalError):
 
 
 class SerializationFailed(FatalError):
-    """The application's serializer raised an error. The record was not added; the producer continues."""
+    """The application's serializer raised an error. The record was not added. The producer can be used further."""
 
 
 class RecordDeserializationFailed(SerializationFailed):

@@ -74,7 +74,7 @@ def connect(
             (30,000 ms).
         max_attempts: S3: the largest number of attempts of a request that may be repeated (6).
         retry_base_ms: S3: the wait before the first retry (ms; 100). It doubles up to 5 s.
-        fsync: local disk: False: a write that has returned may not survive a power failure. It is safe by default.
+        fsync: local disk: if False, a write that has returned may not survive a power failure. The default is True.
 
     Raises:
         InvalidOption: an unknown scheme or option.
@@ -127,8 +127,8 @@ class Store(Session):
     def metrics(self) -> StoreMetrics:
         """Return numbers for monitoring: what open transactions hold back, and the work of this process.
 
-        This sends one small request, and one for each published topic with rows that the newest known version of its
-        Delta table lacks. The first call opens the Delta logs, with about three requests each.
+        The call sends one small request. It sends another one for each published topic whose newest known Delta version
+        lacks rows. The first call opens the Delta logs, with about three requests each.
         """
         store_id = self.describe().store_id
         tables = KnownTables.of(self)
@@ -200,10 +200,10 @@ class Store(Session):
             prepared_timeout_ms: any process may abort a transaction that has been prepared for longer (ms, KIP-939).
                 While a transaction is prepared, ``transaction_timeout_ms`` does not apply. None: no process may abort
                 it. Until it ends, its flushed rows hold ``read_committed`` back, unless the producer is staged.
-            key_serializer, value_serializer: functions that make bytes of the keys and values given to ``send``. They
-                never get None: it stays no key, or a tombstone.
-            linger_ms: a thread flushes at the latest this time after the first row was sent (ms). None: rows wait for a
-                flush, a commit, a full buffer or the close.
+            key_serializer, value_serializer: functions that turn the keys and values of ``send`` into bytes. They never
+                get None. A key of None stays no key, and a value of None stays a tombstone.
+            linger_ms: a thread flushes waiting rows, at the latest this time after the first row was sent (ms). None:
+                rows wait for a flush, a commit, a full buffer or the close.
 
         Raises:
             InvalidOption, InvalidRequest
@@ -255,11 +255,11 @@ class Store(Session):
                 wait up to ``session_timeout_ms`` for the next consumer with the same id.
             enable_auto_commit: commit positions in ``poll`` and ``close``.
             auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
-            consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: it
-                waits for as long as it takes.
+            consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: the
+                loop waits without a limit.
             with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
-            key_deserializer, value_deserializer: functions that make objects of the bytes of keys and values. They
-                never get None: it stays None. They do not apply to topics of columns. If one raises an error,
+            key_deserializer, value_deserializer: functions that turn the bytes of keys and values into objects. They
+                never get None: None stays None. They do not apply to topics of columns. If one raises an error,
                 ``poll`` raises ``RecordDeserializationFailed``.
 
         Raises:
@@ -321,10 +321,10 @@ class Store(Session):
                 It compares columns with literals, also ``_partition, _offset, _timestamp`` (``partition, offset,
                 timestamp`` of Kafka records). A file is not fetched if the log's statistics exclude its rows. Strings
                 are compared by their bytes, and NaN is greater than any other number, as in Spark.
-            latest_by_key: read only the newest row of each key, and no key whose newest row is a tombstone. Keys and
-                tombstones are those of compaction by key, and are counted in each partition for itself. A row without a
-                key is always read. ``predicate`` chooses among the newest rows. Memory holds the distinct keys of one
-                partition, up to three times.
+            latest_by_key: read only the newest row of each key in each partition. Keys whose newest row is a tombstone
+                are left out. Keys and tombstones are those of compaction by key. A row without a key is always read.
+                ``predicate`` selects among the newest rows. Memory holds the distinct keys of one partition, up to
+                three times.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -387,8 +387,8 @@ class Store(Session):
             limit: return at most this many operations.
             transactional_id: return only the transactions of this transactional id.
             include_aborts: also return aborted transactions.
-            after_slot: end after the operations of the next slot; -1 is the beginning of the log.
-            until_slot: the first slot to read (inclusive); the newest if None.
+            after_slot: read only slots after this one; -1 for all. The newest operations come first.
+            until_slot: the newest slot to read (inclusive); the newest of the log if None.
 
         Raises:
             UnknownTopicOrPartition, InvalidOption

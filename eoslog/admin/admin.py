@@ -80,10 +80,10 @@ class Admin(TransactionAdministration, GroupAdministration):
         """Create a topic. If the store does not exist, create it too.
 
         Args:
-            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp). Give a
-                pyarrow schema, types or their names by column as ``{"carrier": "string", "miles": pa.int64()}``, the
-                schema of a Spark DataFrame, or an object with ``__arrow_c_schema__``, as the schema of a Polars
-                DataFrame. An Arrow table or a data frame of pandas or Polars gives its own columns, and no rows.
+            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp).
+                Give a pyarrow schema, a dict such as ``{"carrier": "string", "miles": pa.int64()}``, the schema of a Spark
+                DataFrame, or an object with ``__arrow_c_schema__``, such as the schema of a Polars DataFrame. An Arrow
+                table or a data frame of pandas or Polars gives its columns, but no rows.
             key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
                 partition that its writer chooses.
             spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have. The schema of a Spark
@@ -94,7 +94,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         Raises:
             TopicAlreadyExists, InvalidTopic
             InvalidRequest: ``schema`` or ``spark_schema`` is no schema.
-            UnsupportedSchema: a column cannot be stored, or not be published although ``config.publish`` is ``delta``.
+            UnsupportedSchema: a column cannot be stored, or Delta lacks its type and ``config.publish`` is ``delta``.
         """
         check_topic_name(topic)
         _check_partition_count(topic, partitions)
@@ -155,7 +155,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         nullable.
 
         Args:
-            columns: in one of the forms of ``create_topic``.
+            columns: the new columns, in any form of ``schema`` in ``create_topic``.
             spark_schema: the columns as Spark's JSON, for Spark types that Arrow does not have.
 
         Returns:
@@ -166,7 +166,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             InvalidTopic: the topic holds Kafka records.
             SchemaMismatch: the topic has a column of this name with another type.
             InvalidRequest: ``columns`` is no schema.
-            UnsupportedSchema: a column cannot be stored, or not be published although the topic is.
+            UnsupportedSchema: a column cannot be stored, or the topic is published and Delta lacks the column's type.
         """
         found = arrow_columns(topic, columns)
         described = found.spark if spark_schema is None else spark_schema
@@ -252,8 +252,8 @@ class Admin(TransactionAdministration, GroupAdministration):
 
         Args:
             topic: the topic; all topics if None.
-            now: first seal the active segments, however small and young. So all rows below the last stable offset are
-                compacted, also of a new topic.
+            now: first seal the active segments, even if they are small and new. Then all rows below the last stable
+                offset are compacted, also those of a new topic.
             target_file_bytes: the largest size of the new files (bytes). Files of at least half this size stay as they
                 are.
 
@@ -295,8 +295,8 @@ class Admin(TransactionAdministration, GroupAdministration):
 
         Args:
             topic: the topic to compact, even if it is not due. If None, compact every partition that is due.
-            now: first seal the active segments, however small and young. So all rows below the last stable offset count
-                as sealed, also of a new topic.
+            now: first seal the active segments, even if they are small and new. Then all rows below the last stable
+                offset are compacted, also those of a new topic.
 
         Raises:
             UnknownTopicOrPartition

@@ -306,10 +306,10 @@ class SetOffsets:
 
 @dataclass(frozen=True)
 class AdvanceOffsets:
-    """Raise offsets of a group without members. The answer has the offsets that were raised.
+    """Raise offsets of a group without members. The answer contains the raised offsets.
 
-    Offsets that are not larger than the committed ones, and those of topics that are gone, change nothing. So the
-    request may be repeated, and may come late.
+    The request ignores offsets that are not larger than the committed ones, and offsets of deleted topics. So it may
+    be repeated, and it may arrive late.
     """
 
     group_id: str
@@ -419,20 +419,20 @@ class GroupAdministration:
     def advance_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, topic_ids: Mapping[str, str]
     ) -> dict[TopicPartition, int]:
-        """Raise offsets of a group without members, to show the progress of a reader that keeps its own position.
+        """Raise offsets of a group without members. They show the progress of a reader that keeps its own position.
 
-        An offset never goes back. So the call may be repeated, also after ``CommitStateUnknown``. A group that does not
-        exist is created.
+        An offset never goes back. So the call may be repeated, also after ``CommitStateUnknown``. It creates the group
+        if it does not exist.
 
         Args:
-            topic_ids: the ids of the topics that were read, by name. Offsets of a topic that was deleted since, or
-                created again, are left out.
+            topic_ids: by name, the ids of the topics that the reader has read. The call ignores offsets of a topic that
+                was deleted or created again meanwhile.
 
         Returns:
             The offsets that were raised.
 
         Raises:
-            GroupNotEmpty: the group has members, and they commit its offsets.
+            GroupNotEmpty: the group has members. Its members commit its offsets.
             InvalidRequest
         """
         check_id("group id", group_id)

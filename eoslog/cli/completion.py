@@ -1,7 +1,6 @@
-"""Completion of names in a shell: topics, consumer groups and transactional ids of the store that the line names.
+"""Completion of names in a shell: the topics, consumer groups and transactional ids of the store on the command line.
 
-A shell asks while the user types. So a completion answers fast, from one read of the store, and is silent about
-errors.
+A shell asks while the user types. So a completion reads the store once, gives up early, and reports no error.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ def _completing(names: Callable[[eoslog.Store], list[str]]) -> Complete:
         # A warning would be printed into the line that the user types.
         logging.disable(logging.CRITICAL)
         try:
-            # The run of the command, as the global options before the cursor describe it.
+            # The session has the global options that are before the cursor.
             session = context.find_root().obj
             is_on_s3 = (session.store_url or "").lower().startswith(("s3:", "s3a:"))
             found = names(session.store(**(_PATIENCE_ON_S3 if is_on_s3 else {})))
         except Exception:
-            # Whatever the reason, the shell completes nothing. The command itself will say what is wrong.
+            # After any error the shell completes nothing. The command itself will report the error.
             return []
         finally:
             logging.disable(before)
-        # The shell's protocol has a line for each name.
+        # The shell reads one name a line, so a name must not have a line break.
         return sorted(name for name in found if name.startswith(incomplete) and name.isprintable())
 
     return complete
@@ -50,4 +49,4 @@ BY_NAME: dict[str, Complete] = {
     "group": groups,
     "transactional_id": transactional_ids,
 }
-"""The completions of parameters by their names."""
+"""The completion of each parameter with one of these names."""

@@ -43,7 +43,7 @@ def list_groups(
 
 
 class _PartOfGroup(NamedTuple):
-    """A row of a description: a member or a partition, and its group."""
+    """A row of a description: a member or a partition of a group."""
 
     group_id: str
     part: Any
@@ -58,9 +58,9 @@ def describe_groups(
     group: str | None = None,
     *,
     view: str,
-    all_groups: Annotated[bool, Param("Describe all groups, as of one moment.")] = False,
+    all_groups: Annotated[bool, Param("Describe all groups, from one snapshot.")] = False,
 ) -> None:
-    """Describe the consumer group GROUP, or all groups.
+    """Describe the consumer group GROUP, or all groups with --all-groups.
 
     LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
     LAST-STABLE-OFFSET (with --wide). If that is less than LOG-END-OFFSET, a transaction is open there.
@@ -72,7 +72,7 @@ def describe_groups(
         found = [store.admin.describe_consumer_group(group)]
     else:
         found = store.read(lambda state, slot: [describe_group(state, each) for each in sorted(state.groups)])
-    # A single group is named on the command line.
+    # The user knows the name of a single group, so only a wide table repeats it.
     of_group = "GROUP=group_id" if group is None else "GROUP=group_id?"
     if view == "state":
         columns = Columns(of_group, "STATE GENERATION", ("MEMBERS", lambda each: len(each.members)))

@@ -39,7 +39,7 @@ _LISTED = {
 }
 """Each command with its module, which is imported when the command is chosen, and the first sentence of its help.
 
-A module is one of this package, or the full name of one of a package above it.
+A module has its name in this package, or its full name if it is in a package above this one.
 """
 
 
@@ -66,7 +66,7 @@ class _Commands(click.Group):
             )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # Click would import all commands for their help.
+        # Click's own method imports the modules of all commands for their help.
         names = [name for name in sorted(_LISTED) if name.startswith(incomplete)]
         commands = [CompletionItem(name, help=_LISTED[name][1]) for name in names]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -109,7 +109,7 @@ class Param(NamedTuple):
     name: str | None = None
     """The option, if it is not called like the parameter."""
     complete: Complete | None = None
-    """Completes the value in a shell. None: as all parameters of this name are completed, if they are."""
+    """Completes the value in a shell. If None, the parameter's name decides (``completion.BY_NAME``)."""
 
 
 _EXAMPLE_WIDTH = 76
@@ -147,7 +147,7 @@ def command(path: str, *examples: str) -> Callable[[Callable[..., None]], click.
         ]
         own = [*declared, *made.params]
         taken = {name for each in own for name in each.opts}
-        # A command may have an option of its own with such a name. Then the global one stands before the command.
+        # A command's own option may have the name of a global one. Then give the global one before the command.
         made.params = [*own, *(each for each in GLOBAL_OPTIONS if not taken & set(each.opts))]
         return _declared(path, made)
 
@@ -222,7 +222,7 @@ def _kept(context: click.Context, parameter: click.Parameter, value: object) -> 
 
 
 def _logged(context: click.Context, parameter: click.Parameter, value: int) -> None:
-    """Log on standard error until the command ends."""
+    """Log to standard error until the command ends."""
     session = context.ensure_object(Session)
     session.verbosity += value
     if not value or context.resilient_parsing:
@@ -235,16 +235,16 @@ def _logged(context: click.Context, parameter: click.Parameter, value: int) -> N
         logger.setLevel(logging.INFO if session.verbosity == 1 else logging.DEBUG)
         if not any(isinstance(each.formatter, _SafeFormatter) for each in logger.handlers):
             logger.addHandler(handler)
-            context.find_root().call_on_close(partial(_logged_no_more, logger, handler, before))
+            context.find_root().call_on_close(partial(_end_logging, logger, handler, before))
 
 
-def _logged_no_more(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
+def _end_logging(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
     logger.removeHandler(handler)
     logger.setLevel(level)
 
 
 class _SafeFormatter(logging.Formatter):
-    """Writes a message on one line. No name in it acts on the terminal."""
+    """Writes a message on one line, without characters that control the terminal."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         record.message = one_line(record.message)
@@ -266,7 +266,7 @@ GLOBAL_OPTIONS: list[click.Parameter] = [
         count=True,
         callback=_logged,
         expose_value=False,
-        help="Log what is done to standard error; twice: each request, too.",
+        help="Log to standard error; twice: also each request.",
     ),
     _global("--wide", is_flag=True, help="Show all columns of tables, at any length."),
 ]

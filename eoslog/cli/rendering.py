@@ -1,4 +1,4 @@
-"""How answers are printed: columns that are declared once, values for people, JSON for programs, progress on stderr."""
+"""The output of commands: columns that are declared once, values for people, JSON for programs, progress on stderr."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _MS = re.compile(r"Ms$")
 
 
 class Title(str):
-    """The title of a column or property. It also says how people read the values."""
+    """The title of a column or property, with the form of its values for people."""
 
     __slots__ = ("form", "wide")
 
     form: str
-    """How people read the values.
+    """The form of the values for people.
 
-    ``time`` (ms since the epoch), ``size`` (bytes), ``duration`` (ms); ``ms`` and ``bytes`` of a setting, which show
-    the number, too; ``text`` for prose. Empty: as they are.
+    ``time`` (ms since the epoch), ``size`` (bytes) and ``duration`` (ms) are converted. ``ms`` and ``bytes`` are for
+    settings: the number is shown, too. ``text`` is prose. If empty, values are shown unchanged.
     """
     wide: bool
     """True for a column that a table shows only with ``--wide``."""
@@ -54,7 +54,7 @@ class Title(str):
         return made
 
     def for_people(self) -> str:
-        """Return the title without the unit, if the values are shown with another one."""
+        """Return the title, without the unit ms if the values are shown with another unit."""
         plain = _MS.sub("", self) if self.form in ("time", "duration") else str(self)
         return f"{plain} UTC" if self.form == "time" else plain
 
@@ -63,8 +63,8 @@ class Columns:
     """The columns of one kind of object: each has a title, a name in JSON that follows from it, and a source.
 
     A string declares columns by ``Title`` or ``Title=attribute``. The attribute of a plain title is its name in JSON:
-    ``ProducerId`` is read from ``producer_id``. A pair declares a column whose source is a function. A title may end in
-    a form, as ``Bytes:size``, and in a question mark if the column is for ``--wide`` (see ``Title``).
+    ``ProducerId`` is read from ``producer_id``. A pair declares a column whose source is a function. A form may follow
+    a title, as in ``Bytes:size``. A question mark at the end makes the column one for ``--wide`` (see ``Title``).
     """
 
     def __init__(self, *columns: str | tuple[str, Callable[[Any], Any]]) -> None:
@@ -148,14 +148,14 @@ def shown(value: Any) -> str:
 
 
 def shown_as(title: str, value: Any) -> str:
-    """Return a value on one line in the form that its title asks for."""
+    """Return a value on one line, in the form of its title."""
     form = title.form if isinstance(title, Title) else ""
     if not form or not isinstance(value, int):
         return shown(value)
     if form in _SETTINGS:
-        # A setting is typed as the number, so it is shown, too.
+        # Show the number too, because a user types the setting as a number.
         return f"{value} ({_SETTINGS[form](value)})" if value >= 1000 else str(value)
-    # A negative number stands for an unknown one, as in Kafka. No store is as old as the time 0.
+    # As in Kafka, a negative number means that there is none. The time 0 means the same: no store is so old.
     return _FORMS[form](value) if value >= (form == "time") else "-"
 
 

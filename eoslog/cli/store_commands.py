@@ -45,7 +45,7 @@ _FOUND, _COULD_NOT_LOOK = 1, 2
 
 @command("describe", "")
 def describe(session: Session) -> None:
-    """Describe the store: its id, format, log and size. Times are by the store's clock, with --json in ms."""
+    """Describe the store: its id, format, log and size. Times are by the store's clock; --json prints them in ms."""
     store = session.store()
     description = store.describe()
 
@@ -67,7 +67,7 @@ def metrics(
 ) -> None:
     """Show metrics of transactions, producers and the log.
 
-    The table has the partitions whose last stable offset lags behind their end. With --json and --prometheus it has all
+    The table has only partitions whose last stable offset lags behind their end. --json and --prometheus print all
     partitions.
     """
     if prometheus:
@@ -218,7 +218,7 @@ def restore_indexes(
     session.print_rows(columns, found, empty="no file is missing or damaged")
 
 
-_NOW = Param("First seal the active segments, however small and young.")
+_NOW = Param("First seal the active segments, even if they are small and new.")
 
 
 @command("compact-files", "", "flights", "flights --now")
@@ -268,7 +268,7 @@ _PORT = click.IntRange(0, 65_535)
 
 
 def _prometheus() -> Any:
-    """Return the module of metrics for Prometheus, whose library is optional."""
+    """Return the module of metrics for Prometheus. Its library is optional."""
     try:
         import eoslog.prometheus
     except ModuleNotFoundError:
@@ -292,9 +292,9 @@ def coordinator(
     """Run the background maintenance of a store.
 
     The coordinator ends overdue transactions, expires ids, seals segments, writes checkpoints and vacuums. It runs
-    until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON object; with
-    --verbose also for the others. Several coordinators may run at once. Every append also aborts transactions past
-    their timeouts. A reader that may not write therefore needs a coordinator only while no process appends.
+    until SIGTERM or Ctrl-C. It prints a line for each step that changed something, with --verbose for each step, and
+    with --json as JSON objects. Several coordinators may run at once. Every append also aborts transactions past their
+    timeouts. A reader that may not write therefore needs a coordinator only while no process appends.
 
     The steps: STEPS. Their intervals are in the section coordinator of the settings.
     """
@@ -305,7 +305,7 @@ def coordinator(
     if once and interval:
         raise click.UsageError("--once runs every step once: leave --interval out.")
     if once and metrics_port is not None:
-        raise click.UsageError("--once ends before a scrape: leave --metrics-port out.")
+        raise click.UsageError("--once ends before Prometheus can scrape: leave --metrics-port out.")
     store = session.store()
     work = Coordinator(
         store,

@@ -371,7 +371,7 @@ def _errors_in(path: Path) -> Iterator[None]:
 
 
 def _is_not_utf8(path: Path, problem: str) -> bool:
-    """Return True if a problem is that of a text in another encoding, or if the file begins as UTF-16 does."""
+    """Return True if a text has another encoding, by the problem or by the first bytes of UTF-16."""
     if "UTF8" in problem or "'utf-8' codec" in problem:
         return True
     try:

@@ -1,7 +1,7 @@
-"""Tables and lists of properties as people read them, fitted into the width of a terminal.
+"""Tables and lists of properties for people. They fit the width of a terminal.
 
-Numbers and names are never cut and never wrapped. Only prose, the form ``text``, is shortened. In a file or a pipe, and
-with ``--wide``, lines are as long as they need to be.
+Numbers are never cut or wrapped. A name that does not fit its column moves to a line of its own. Only prose, the form
+``text``, is shortened. In a file or a pipe, and with ``--wide``, lines have any length.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from eoslog.cli.rendering import Title, shown_as
 
 _GAP = 2
 _LEAST = 12
-"""The least width of a column of long names: a narrower one leaves the table."""
+"""The least width of a column of long names. If there is less room, the column is moved out of the table."""
 _SHORT = 20
-"""A column whose values are no longer than this keeps its width: times, states, short names."""
+"""A column keeps its width if no value is longer than this: times, states, short names."""
 _INDENT = "    "
 _HEAD_PART = re.compile(r"[A-Z]?[^A-Z\- ]+|[A-Z]+-?|-| ")
 
@@ -32,7 +32,7 @@ def terminal_width() -> int | None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> None:
-    """Print rows below their titles, which all rows share. Numbers stand to the right."""
+    """Print rows below their titles, which all rows share. Numbers are aligned to the right."""
     for line in table_lines(rows, width=None if wide else terminal_width(), wide=wide):
         click.echo(line)
 
@@ -52,14 +52,14 @@ class _Column(NamedTuple):
     cells: list[str]
 
     def least_head(self) -> int:
-        """Return the least width of the title when it is folded between its words."""
+        """Return the least width of the title if it is folded between its words."""
         return max(map(cell_len, _HEAD_PART.findall(self.head)))
 
     def widest(self) -> int:
         return max(map(cell_len, self.cells))
 
     def useful(self, most: int) -> int:
-        """Return the width of the widest value that fits into ``most``. Prose, which can be cut, uses all of it."""
+        """Return the width of the widest value that fits into ``most``. Prose can be cut, so it uses all of it."""
         sizes = list(map(cell_len, self.cells))
         return min(most, max(sizes)) if self.is_text else max((size for size in sizes if size <= most), default=0)
 
@@ -67,9 +67,9 @@ class _Column(NamedTuple):
 def table_lines(rows: Sequence[Mapping[str, Any]], *, width: int | None, wide: bool = False) -> Iterator[str]:
     """Yield the lines of a table.
 
-    A name that does not fit into its column stands on a line of its own: in the first column above its row, as ``df``
-    shows long devices, in other columns below its row. A column of names for which no room is left leaves the table
-    that way.
+    A name that does not fit its column has a line of its own. A name of the first column is above its row, as in the
+    output of ``df``; a name of another column is below it. If a column of names has no room at all, all of its names
+    are below their rows.
 
     Args:
         width: the length of a line; None for no limit.
@@ -102,7 +102,7 @@ def _column(title: str, values: list[Any]) -> _Column:
 
 
 def _widths(columns: list[_Column], width: int | None) -> list[int]:
-    """Return the width of each column; 0 for a column that leaves the table."""
+    """Return the width of each column; 0 for a column that is moved out of the table."""
     heads = [cell_len(each.head) for each in columns]
     natural = [max(head, each.widest()) for head, each in zip(heads, columns, strict=True)]
     if width is None or sum(natural) + _GAP * (len(columns) - 1) <= width:
@@ -110,7 +110,7 @@ def _widths(columns: list[_Column], width: int | None) -> list[int]:
     least = [each.least_head() for each in columns]
     widths = _fitted(columns, heads, width)
     if any(not size or (each.is_text and each.widest() > size) for each, size in zip(columns, widths, strict=True)):
-        # Fold the titles rather than move a column out or cut prose.
+        # Folded titles are better than a column that is moved out, or prose that is cut.
         widths = _fitted(columns, least, width)
     return widths
 
@@ -125,7 +125,7 @@ def _fitted(columns: list[_Column], heads: list[int], width: int) -> list[int]:
         names = [each for each in inside if not columns[each].is_fixed]
         left = width - _GAP * (len(inside) - 1) - sum(widths)
         if left >= 0 and all(left >= _LEAST - widths[each] for each in names):
-            # Columns of names share what is left. Then each takes what is left over, and the titles do.
+            # Columns of names share the remaining width equally. The names, then the titles, take the rest.
             for taken, each in enumerate(names):
                 left -= _grown(widths, each, columns[each].useful(widths[each] + left // (len(names) - taken)))
             for each in names:
@@ -139,7 +139,7 @@ def _fitted(columns: list[_Column], heads: list[int], width: int) -> list[int]:
 
 
 def _grown(widths: list[int], index: int, wanted: int) -> int:
-    """Widen a column if it is narrower than wanted, and return by how much."""
+    """Widen a column if it is narrower than wanted. Return the added width."""
     before = widths[index]
     widths[index] = max(before, wanted)
     return widths[index] - before
@@ -184,7 +184,7 @@ def _row_lines(columns: list[_Column], widths: list[int], cells: list[str], widt
 
 
 def _labeled(head: str, cell: str, width: int | None, *, is_text: bool) -> Iterator[str]:
-    """Yield ``head: cell`` below a row. A cell that is too long for the line begins on the next one."""
+    """Yield ``head: cell`` below a row. If this is too long for one line, the cell begins on the next line."""
     line = f"{_INDENT}{head}: {cell}"
     if width is None or cell_len(line) <= width:
         yield line
@@ -204,7 +204,7 @@ def fact_lines(facts: Mapping[str, Any], *, width: int | None) -> Iterator[str]:
         for each in values:
             cell = shown_as(title, each)
             if width is not None and any(cell_len(word) > width - indent for word in cell.split(" ")):
-                # A name is not broken to stand beside its title.
+                # A long name would be broken beside its title, so it begins on the next line.
                 yield head.rstrip()
                 yield from (_INDENT + part for part in _wrapped(cell, width - len(_INDENT)))
             else:
@@ -215,7 +215,7 @@ def fact_lines(facts: Mapping[str, Any], *, width: int | None) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Break a text between its words; a word only if it is longer than a line."""
+    """Break a text between its words. A word is broken only if it is longer than a line."""
     lines = [""]
     for word in text.split(" "):
         if lines[-1] and cell_len(f"{lines[-1]} {word}") > width:

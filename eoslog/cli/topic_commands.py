@@ -57,7 +57,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, as 0:1000")
 _REPEATED = f"May be repeated. The types: {TYPE_NAMES}."
 _SETTINGS = f"May be repeated. The settings: {', '.join(map(kafka_spelling, TopicConfig.model_fields))}."
-_FOR_NEW = f"{_SETTINGS} A settings file is given before the command: eoslog --config FILE topics create."
+_FOR_NEW = f"{_SETTINGS} Give a settings file before the command: eoslog --config FILE topics create."
 _BELOW = (
     "Delete the records of PARTITION below OFFSET. -1 means the last stable offset, which is the default for all "
     "partitions. May be repeated."

@@ -53,7 +53,7 @@ def list_transactions(
 
 @command("transactions describe", "etl-1")
 def describe_transaction(session: Session, transactional_id: TransactionalId) -> None:
-    """Describe the transactional id ID. Times are by the store's clock. With --json they are ms, or -1 for none."""
+    """Describe the transactional id ID. Times are by the store's clock; --json prints ms, or -1 for none."""
     columns = Columns(
         ("CoordinatorId", lambda found: _NO_BROKER),
         "TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs:duration",

@@ -32,13 +32,13 @@ from eoslog.storage.object_store import ObjectStore
 _logger = logging.getLogger(__name__)
 _DECODED_AT_ONCE = 500
 _DECODED_BYTES = 1 << 20
-"""So many rows, of about so many bytes, become records at once: taking records one by one must not cost much more."""
+"""The most rows and bytes that are decoded at once. Decoding ahead makes a loop over single records fast."""
 
 
 class PartitionFetch:
     """Reads one partition forward. A file is fetched when its first row is needed, one file at a time.
 
-    Rows may be decoded before they are returned. The position moves past a record only when it is returned.
+    It decodes rows ahead. The position moves past a record only when the record is returned.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PartitionFetch:
         self._row = 0
         self._decoded: list[ConsumerRecord] = []
         self._returned = 0
-        """The number of decoded records that are already returned."""
+        """The number of decoded records that were returned."""
 
     @property
     def partition_id(self) -> PartitionId:
@@ -80,7 +80,7 @@ class PartitionFetch:
 
     @property
     def has_decoded(self) -> bool:
-        """True if the next record is already decoded, so that ``take`` reads no file for it."""
+        """True if the next record is decoded. Then ``take`` reads no file for it."""
         return self._returned < len(self._decoded)
 
     def move(self, position: int | None) -> None:
@@ -364,7 +364,7 @@ class AssignedPartitions:
                 fetch.plan(topics[key], partition, self._isolation)
 
     def take_one(self) -> list[ConsumerRecord]:
-        """Return one record, or none, as ``take`` does. The turn passes on when no decoded record is left."""
+        """Return one record, or none, as ``take`` does. The next partition follows when no decoded record is left."""
         last = self._last
         if last is None or last.paused or not last.has_decoded:
             self._last = last = None

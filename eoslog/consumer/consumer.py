@@ -211,7 +211,7 @@ class Consumer:
 
     @_call
     def assign(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, or this one, without joining the group. Offsets may still be committed.
+        """Read exactly these partitions without joining the group. Offsets may still be committed.
 
         Raises:
             IllegalState: topics are subscribed to.
@@ -255,7 +255,7 @@ class Consumer:
             UnknownTopicOrPartition: an assigned topic was deleted.
             FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
             RecordDeserializationFailed: a deserializer raised an error at the first record. The position stays before
-                it; ``seek`` passes over it. Records before it are returned first.
+                the record; ``seek`` passes over it. Earlier records are returned first.
             Wakeup: ``wakeup`` was called. No record is lost: the next poll continues.
             ConcurrentAccess: another thread uses this consumer. Every other call except ``wakeup`` raises it too.
             CorruptRecord, RetriableError
@@ -269,11 +269,11 @@ class Consumer:
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records, and wait for more: ``for record in consumer``.
 
-        A record counts as read when the loop gets it. So ``commit`` in the loop commits up to this record, and
-        ``position`` is the offset after it. Records that the consumer has already fetched are not committed.
+        A record counts as read when the loop gets it. So ``commit`` in the loop includes the current record, and
+        ``position`` is the offset after it. Neither includes records that are fetched but not yet returned.
 
         The loop ends when the consumer is closed, after ``wakeup``, and after ``consumer_timeout_ms`` without a record.
-        After the last two, another loop or ``poll`` continues. The loop raises the errors of ``poll``.
+        After ``wakeup`` or the timeout, another loop or ``poll`` continues. The loop raises the errors of ``poll``.
         """
         return self
 
@@ -418,8 +418,8 @@ class Consumer:
         """Return the offset of the next record of a partition that ``poll`` will return.
 
         Returns:
-            The offset, for a single ``TopicPartition``. For several: a dictionary of their offsets, which
-            ``Producer.send_offsets_to_transaction`` takes.
+            For a single ``TopicPartition``: its offset. For several: their offsets by partition, as
+            ``Producer.send_offsets_to_transaction`` takes them.
 
         Raises:
             IllegalState: the partition is not assigned.
@@ -527,8 +527,8 @@ class Consumer:
         """Return the newest committed offsets of the group; None for a partition without one.
 
         Returns:
-            For several partitions: the offset and metadata of each, as in Java's client. For a single
-            ``TopicPartition``: its offset, as in kafka-python.
+            For a single ``TopicPartition``: its offset, as in kafka-python. For several: the offset and metadata of
+            each, as in Java's client.
 
         Raises:
             IllegalState: the consumer has no group.

@@ -56,7 +56,7 @@ class ConsumerRecord(NamedTuple):
     """None unless the consumer was opened with ``with_transaction=True``."""
 
     def __repr__(self) -> str:
-        # A value may have megabytes.
+        # A value may be very large, so it is shortened.
         given = [self.topic, self.partition, self.offset, self.timestamp]
         parts = [f"{name}={value!r}" for name, value in zip(self._fields, given, strict=False)]
         parts += [f"key={quoted(self.key)}", f"value={quoted(self.value)}"]
@@ -68,13 +68,13 @@ class ConsumerRecord(NamedTuple):
 
 
 class Deserializers(NamedTuple):
-    """The functions that make objects of the bytes of keys and values; None: they stay bytes."""
+    """The functions that turn the bytes of keys and values into objects. None: they stay bytes."""
 
     key: Deserializer | None
     value: Deserializer | None
 
     def apply(self, record: ConsumerRecord) -> ConsumerRecord:
-        """Return the record with its objects.
+        """Return the record with its key and value deserialized.
 
         Raises:
             RecordDeserializationFailed: a function raised an error.

@@ -417,9 +417,9 @@ def check_text(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> None:
 
 
 def _is_ascii(column: Any) -> bool:
-    """Return True if all bytes of a decoded column are ASCII. This takes far less time than a check of each value.
+    """Return True if all bytes of a decoded column are ASCII. This is much faster than a check of each value.
 
-    Columns of users are chunked. Their values are always checked one by one, because their offsets may be wrong, too.
+    Return False for a chunked column: it comes from a user, so its offsets may be wrong, too.
     """
     if not isinstance(column, pa.StringArray):
         return False

@@ -84,7 +84,7 @@ out. eoslog reads the column only if rows of a batch were removed. Other engines
 _LEAST_NUMBER_BYTES = 4
 """About how many bytes a number takes in memory. Its encoding may take none."""
 END_BYTES = 64 << 10
-"""How many bytes at the end of a file are fetched for its footer. Parquet's reader asks for as many."""
+"""The number of bytes at the end of a file that are fetched for its footer. Parquet's reader fetches the same."""
 _LARGEST_HOLE_BYTES = 64 << 10
 _MAX_ROW_GROUP_ROWS = 1 << 20
 _MAX_ROW_GROUP_BYTES = 1 << 31
@@ -267,7 +267,7 @@ def read_ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]
 
 
 class _FetchedRanges(io.RawIOBase):
-    """Ranges of a data file, as a file for Parquet's reader. It cannot read anything else."""
+    """Ranges of a data file, as a file for Parquet's reader. Other parts of the file cannot be read."""
 
     def __init__(self, starts: Sequence[int], ranges: Sequence[bytes]) -> None:
         """
@@ -351,8 +351,8 @@ class DataFile:
         """Return the row groups in their order.
 
         Args:
-            may_match: leave out the row groups for which it returns False. It gets the bounds of columns by name. None:
-                leave out nothing.
+            may_match: a function that returns False for row groups to leave out. Its argument returns the bounds of a
+                column by name. None: leave out nothing.
         """
         numbers = _LEAST_NUMBER_BYTES * len(self._schema.names)
         with corrupt_if_unreadable(self._name):
@@ -439,7 +439,7 @@ def _chunk_range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join ranges with small holes between them. To fetch a hole costs less than another request."""
+    """Join ranges with small holes between them. Fetching a hole costs less than another request."""
     merged: list[tuple[int, int]] = []
     for start, length in sorted(ranges):
         if merged and start - sum(merged[-1]) <= _LARGEST_HOLE_BYTES:

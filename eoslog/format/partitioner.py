@@ -291,7 +291,7 @@ def _aligned_chunks(columns: Sequence[Column]) -> Iterator[list[pa.Array[Any]]]:
 class RowKeys:
     """The keys of a topic's rows: the key of a Kafka record, or the key columns of a row of columns.
 
-    It consists of plain values, so it can be sent to the tasks of a read.
+    It consists of plain values, so Spark can send it to tasks.
     """
 
     def __init__(self, topic: Topic) -> None:
@@ -299,8 +299,8 @@ class RowKeys:
         values = [field for field in stored_schema(topic) if field.name not in topic.topic_schema.key]
         self.key_columns: tuple[str, ...] = ("key",) if records else topic.topic_schema.key
         self.value_columns: tuple[str, ...] = ("value",) if records else tuple(field.name for field in values)
-        """A row with a key is a tombstone if all of these columns are null. There are none if there are no tombstones:
-        if all columns are key columns, or one of the others is never null."""
+        """A row with a key is a tombstone if all of these columns are null. It is empty if a row cannot be a tombstone:
+        all columns are key columns, or one of the others is never null."""
         if not records and not all(field.nullable for field in values):
             self.value_columns = ()
 

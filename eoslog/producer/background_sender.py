@@ -1,6 +1,6 @@
 """The flush in the background, ``linger_ms`` after the first row (Kafka's sender thread).
 
-A thread runs only while rows wait. So an idle producer has none, and a forked child never misses one.
+The thread runs only while rows wait. So an idle producer has no thread, and a forked child does not need one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from eoslog.errors import InvalidOption, is_whole_number, quoted
 from eoslog.storage.environment import Environment
 
 _logger = logging.getLogger(__name__)
-_LOOKS_EVERY_S = 0.05
-"""While another thread holds the producer, the sender looks this often whether it must stop (s)."""
+_STOP_CHECK_S = 0.05
+"""While another thread holds the producer, the sender checks at this interval whether it must stop (s)."""
 
 
 def check_linger(linger_ms: int, *, staged: bool) -> None:
@@ -27,7 +27,7 @@ def check_linger(linger_ms: int, *, staged: bool) -> None:
         raise InvalidOption(f"linger_ms is {quoted(linger_ms)}; it must be a whole number of ms, 0 or more")
     if staged:
         raise InvalidOption(
-            "linger_ms is given for a staged producer, whose rows are appended by the commit only; leave it out"
+            "linger_ms does not apply to a staged producer: only the commit appends its rows. Leave it out"
         )
 
 
@@ -49,10 +49,10 @@ class BackgroundSender:
         self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._is_stopped = False
         self._is_running = False
-        """Changed with the lock, so that no row is left without a thread."""
+        """It changes only under the lock. Otherwise a new row could be left without a thread."""
         self._thread: int | None = None
         self._ended = threading.Event()
-        """The end of the newest thread. Each has its own event: the one before may not have set its yet."""
+        """The end of the newest thread. Each thread has its own: the previous one may not have set its event yet."""
 
     def row_added(self) -> None:
         """Start the thread, unless it runs. The caller has added a row and holds the lock."""
@@ -63,18 +63,18 @@ class BackgroundSender:
         try:
             self._environment.background(lambda: self._run(ended))
         except RuntimeError as error:
-            # The interpreter exits, and the flush at exit writes the row. Or there are too many threads, and the next
-            # row tries again.
+            # If the interpreter exits, the flush at exit writes the row. If there are too many threads, the next row
+            # tries again.
             _logger.info("no thread starts for the background flush: %s", error)
             self._is_running = False
 
     def stop(self) -> None:
-        """Let the thread end without another flush. No thread starts any more."""
+        """Make the thread end without another flush. No new thread starts."""
         self._is_stopped = True
         self._wakeups.put(None)
 
     def join(self, timeout_ms: int) -> None:
-        """Wait for the end of a stopped thread. A callback that the thread itself runs does not wait."""
+        """Wait for the end of a stopped thread. In a callback of that thread, return at once."""
         if self._is_running and self._thread != threading.get_ident():
             self._environment.wait_for(self._ended, timeout_ms / 1000)
 
@@ -90,7 +90,7 @@ class BackgroundSender:
         """Wait for ``linger_ms``, then flush. Return True if rows still wait."""
         goes_on = False
         self._environment.wait_ms(self._linger_ms, self._wakeups)
-        while not self._lock.acquire(timeout=_LOOKS_EVERY_S):
+        while not self._lock.acquire(timeout=_STOP_CHECK_S):
             # Do not wait for a thread that closes the producer: it may wait for this one.
             if self._is_stopped:
                 self._is_running = False

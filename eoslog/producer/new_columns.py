@@ -87,7 +87,7 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
     Raises:
         InvalidTopic: the topic holds Kafka records.
         SchemaMismatch: the topic has a column of this name with another type.
-        UnsupportedSchema: a new column cannot be stored, or not be published although the topic is.
+        UnsupportedSchema: a new column cannot be stored, or the topic is published and Delta lacks the column's type.
     """
     known = topic.topic_schema
     if known.kind != "columns":

@@ -225,12 +225,12 @@ class Producer:
         """Send a record. The next flush writes it, at the latest the commit.
 
         Args:
-            value, key: bytes or None. With a serializer, whatever the serializer takes; None stays None.
+            value, key: bytes or None; with a serializer, any object that it takes. None stays None.
             partition: the partition; if None, the hash of the key decides (Kafka's murmur2).
             timestamp: ms since the epoch; the store's time if None.
-            on_delivery: a function of an error and a ``RecordMetadata``. It is called when the future is done, in the
-                thread whose call writes or fails the record: with None and the offset, or with the error and offset -1.
-                Its own exceptions are logged. It is not called if this call raises.
+            on_delivery: a function of an error and a ``RecordMetadata``. The thread that completes the future calls it:
+                with None and the offset, or with the error and offset -1. Its own exceptions are logged. It is not
+                called if ``send`` raises an error.
 
         Returns:
             A future of the record's partition and offset. It is done after the flush, and its ``result()`` waits for
@@ -246,7 +246,7 @@ class Producer:
         self._home.check("send()")
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequest(f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}")
-        # Run the application's code before the lock is taken and before anything is added.
+        # Serializers are the application's code: run them without the lock, and before the record is added.
         if self._serializes:
             key = serialized(topic, "key", self._key_serializer, key)
             value = serialized(topic, "value", self._value_serializer, value)
@@ -271,7 +271,7 @@ class Producer:
             return future
 
     def _added(self, future: RecordFuture, on_delivery: DeliveryCallback | None) -> None:
-        """Watch the future of an added record, and let the background flush begin."""
+        """Register the callback of an added record, and start the thread of the background flush."""
         if on_delivery is not None:
             future.call_on_delivery(on_delivery)
         if self._background is not None:
@@ -281,8 +281,8 @@ class Producer:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.
 
         The rows are a ``pyarrow.Table``, or any object with Arrow's stream interface: a data frame of pandas or Polars,
-        a DuckDB relation, a scan of another topic. A stream is read once, into memory. An index of pandas is a column
-        if it has a name.
+        a DuckDB relation, a scan of another topic. A stream is read once, into memory. A pandas index
+        becomes a column if it has a name.
 
         A topic of Kafka records takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and ``partition``; all
         but ``value`` may be absent. A topic of columns takes its own columns, and optionally ``_partition``.
@@ -350,9 +350,9 @@ class Producer:
             exit_flush.discard(self)
 
     def _flush_in_background(self) -> bool:
-        """Write the rows that wait. Return True if rows still wait. An error is reported by the next call."""
+        """Write the waiting rows. Return True if rows still wait. The next call raises an error of this flush."""
         if not self._home.is_this or self._lifecycle.phase is not self._phase_of_sends or not self._sender.waiting_rows:
-            # In every other phase a call of the user writes the rows, or has given them up.
+            # In other phases a call of the user writes the rows, or has given them up.
             return False
         try:
             with self._calls.of("the background flush"):
@@ -360,7 +360,7 @@ class Producer:
         except RetriableError as error:
             _logger.info("%s: the background flush tries again: %s", self._store.url, error)
         except OpenedBeforeFork:
-            # A callback has forked, and this is the child.
+            # A callback has forked the process, and this is the child.
             return False
         except EosLogError as error:
             _logger.warning("%s: the background flush gave rows up: %s", self._store.url, error)
@@ -519,7 +519,7 @@ class Producer:
             return commit.slot if commit is not None else None
 
         slot = None
-        # The transaction is committed. Nothing that goes wrong with its log line may say otherwise.
+        # The transaction is committed, so an error while logging must not reach the caller.
         with suppress(EosLogError):
             slot = self._store.read(snapshot, refresh=False)
         _logger.info(

@@ -25,7 +25,7 @@ _STATE_OF_A_FUTURE = frozenset(vars(Future()))
 """The attributes that ``Future.__init__`` sets."""
 _Callback: TypeAlias = Callable[[Future[RecordMetadata]], object]
 DeliveryCallback: TypeAlias = Callable[[BaseException | None, RecordMetadata], object]
-"""It gets the error, or None, and the partition and offset of the record. The offset is -1 if there is an error."""
+"""A function of the error, or None, and of the record's partition and offset. The offset is -1 after an error."""
 _logger = logging.getLogger(__name__)
 
 
@@ -77,11 +77,11 @@ class RecordFuture(Future[RecordMetadata]):
     def call_on_delivery(self, on_delivery: DeliveryCallback) -> None:
         """Call ``on_delivery`` when the future is done."""
 
-        def told(future: Future[RecordMetadata]) -> None:
+        def done(future: Future[RecordMetadata]) -> None:
             error = future.exception()
             on_delivery(error, future.result() if error is None else self._rows.without_offset())
 
-        self.add_done_callback(told)
+        self.add_done_callback(done)
 
 
 def has_state(future: RecordFuture) -> bool:
@@ -147,11 +147,11 @@ class AwaitedRows:
         return RecordMetadata(self._topic, self._partition, offset)
 
     def without_offset(self) -> RecordMetadata:
-        """Return the partition of the rows, for a row that has no offset."""
+        """Return the partition, with offset -1, for a row without an offset."""
         return RecordMetadata(self._topic, self._partition, NO_OFFSET)
 
     def shown(self, row: int) -> str:
-        """Return the partition of a row, and its offset, its error, or that it is pending. It takes no lock."""
+        """Return the partition and the result of a row as text: offset, error or pending. It takes no lock."""
         place = f"topic={self._topic!r}, partition={self._partition}"
         if not self.is_told(row):
             return f"{place}, {'lost: the process was forked' if self.is_lost(row) else 'pending'}"

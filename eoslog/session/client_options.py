@@ -1,4 +1,4 @@
-"""The options of ``connect``, producers and consumers. Unknown ones are refused, and Kafka's names are understood."""
+"""The options of ``connect``, producers and consumers: unknown options are refused, and Kafka's names are accepted."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KafkaConfig:
-    """How the configuration of a Kafka client becomes options. Keys are given in Kafka's spelling."""
+    """The rules that turn the configuration of a Kafka client into options. Keys have Kafka's spelling."""
 
     client: str
-    """The client in messages, such as ``a producer``."""
+    """The name of the client in messages, such as ``a producer``."""
     other_names: Mapping[str, str]
     """Keys whose option has another name."""
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By option, the values for which eoslog has another word."""
+    """By option, eoslog's words for Kafka's values."""
     largest: frozenset[str] = frozenset()
-    """Options of which the largest counts if several keys give them."""
+    """Options that several keys may set. The largest value counts."""
     fixed: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """Keys that eoslog has no choice for: the values that it accepts, and the reason why it refuses others."""
+    """Keys with a fixed meaning: the accepted values, and the reason why others are refused."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Keys that would change the program if they were ignored: what to do in their place."""
+    """Keys that eoslog does not support and must not ignore, each with an alternative."""
     ignored: frozenset[str] = frozenset()
-    """Keys without a meaning, because there is no broker."""
+    """Keys without an effect, because there is no broker."""
     ignored_prefixes: tuple[str, ...] = ()
 
     def is_ignored(self, key: str) -> bool:
@@ -74,18 +74,18 @@ class KafkaConfig:
                 listed = sorted(name.replace("_", ".") for name in kinds)
                 raise InvalidOption(unknown(f"config of {self.client}: key {quoted(given)}", key, keys, listed=listed))
         if ignored:
-            # Their values are never logged: some are passwords.
-            _tell_ignored(self.client, tuple(sorted(ignored)))
+            # Do not log their values: some are passwords.
+            _warn_of_ignored(self.client, tuple(sorted(ignored)))
         return found
 
 
 def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Wrap a function: unknown keyword arguments raise ``InvalidOption``, and ``config`` becomes keyword arguments.
 
-    The signature stays as it is, so type checkers and editors know the options.
+    The signature does not change, so type checkers and editors show the options.
 
     Args:
-        client: what the function opens, as messages name it.
+        client: the name in messages of the object that the function opens.
         kafka: the meaning of the argument ``config``; None if the function has no such argument.
     """
 
@@ -132,7 +132,7 @@ def _unknown(client: str, name: str, kinds: Mapping[str, str], kafka: KafkaConfi
 
 
 def _parsed(key: object, kind: str, value: Any) -> Any:
-    """Return a value; Kafka's clients accept numbers and booleans as strings."""
+    """Return the value of a key. As in Kafka's clients, numbers and booleans may be strings."""
     if not isinstance(value, str):
         return value
     kinds = kind.split(" | ")
@@ -149,7 +149,7 @@ def _parsed(key: object, kind: str, value: Any) -> Any:
 
 
 @cache
-def _tell_ignored(client: str, keys: tuple[str, ...]) -> None:
+def _warn_of_ignored(client: str, keys: tuple[str, ...]) -> None:
     _logger.warning(
         "config of %s: there is no broker to which these keys could apply, so they are ignored: %s",
         client,
@@ -169,7 +169,7 @@ _BROKER_PREFIXES: tuple[str, ...] = (
     *("sasl.", "ssl.", "security.", "socket.", "metadata.", "topic.metadata.", "broker.", "api.version."),
     *("reconnect.backoff.", "retry.backoff.", "metrics.", "log."),
 )
-_JAVA = "it names a class of Java's"
+_JAVA = "it names a Java class"
 _ALWAYS_DURABLE = "eoslog has no weaker mode: a row is durable when its flush returns. Leave the key out, or give 'all'"
 _IDEMPOTENT = "every producer of eoslog is idempotent. Leave the key out"
 _MURMUR = "rows go by Kafka's murmur2 of their key ('murmur2_random'). Give send() a partition to choose another"

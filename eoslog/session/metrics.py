@@ -42,7 +42,7 @@ LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
 ``ProducerStateManager``)."""
 
 AGES_MS = (0, 10_000, 60_000, 5 * 60_000, 15 * 60_000, 60 * 60_000)
-"""The ages by which open transactions are counted (ms)."""
+"""Open transactions are counted by these ages (ms)."""
 
 CALL_TIMES = {
     "init_transactions()": "txn-init-time-ns-total",

@@ -1,4 +1,4 @@
-"""Serializers and deserializers of an application: functions between its objects and the bytes of Kafka records."""
+"""Serializers and deserializers: an application's functions from its objects to the bytes of records, and back."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from eoslog.errors import InvalidOption, SerializationFailed, quoted
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
-"""It gets a key or a value, never None."""
+"""Its argument is a key or a value, never None."""
 Deserializer: TypeAlias = Callable[[bytes], Any]
-"""It gets the bytes of a key or a value, never None."""
+"""Its argument is the bytes of a key or a value, never None."""
 
 
 def check_callable(name: str, function: object) -> None:

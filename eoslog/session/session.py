@@ -61,7 +61,7 @@ _MOST_PARTITIONS_NAMED = 10
 
 
 class _Opened(NamedTuple):
-    """A log, the process that opened it, and what else this process keeps."""
+    """A log, the process that opened it, and further objects of this process."""
 
     home: HomeProcess
     log: Log[StoreState]
@@ -105,14 +105,14 @@ class Session:
         return opened
 
     def kept(self, kind: type[T], make: Callable[[], T]) -> T:
-        """Return the only object of a class that this process keeps for the store; the first call makes it.
+        """Return this process's object of a class for the store; the first call makes it.
 
-        Packages above this one keep here what they have read. Threads share the object. A forked child makes its own,
-        for the same reasons as its log.
+        Packages above this one cache their reads in such objects. Threads share the object. A forked child makes its
+        own object, as it opens its own log.
         """
         kept = self._opened_here().kept
         found = kept.get(kind)
-        # Of several threads that make one, the first wins.
+        # If several threads make one, all of them get the first.
         return kept.setdefault(kind, make()) if found is None else found  # type: ignore[no-any-return]
 
     def _open_log(self, config: LogConfig | None) -> Log[StoreState]:

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: of a store, of the work of this process in it, and of a coordinator.
+"""Metrics for Prometheus: of a store, of this process's requests and appends, and of a coordinator.
 
-It needs prometheus-client (the extra ``prometheus``). Durations are in seconds and sizes in bytes, as Prometheus
-advises.
+The module needs prometheus-client (the extra ``prometheus``). As Prometheus recommends, durations are in seconds and
+sizes in bytes.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _GAUGES: Mapping[str, tuple[str, str, float]] = {
         _MS,
     ),
 }
-"""The metrics without labels, by field of ``StoreMetrics``: name, help, and the field's units in one of the metric."""
+"""The metrics without labels, by field of ``StoreMetrics``: name, help, and the divisor that converts the unit."""
 
 
 class StoreCollector(Collector):
     """The metrics of one store, read when Prometheus scrapes. Register it in the registry of any process.
 
-    A scrape sends what ``Store.metrics`` sends. If the store does not answer, ``eoslog_up`` is 0 and only the counts of
-    this process are there.
+    A scrape sends the requests of ``Store.metrics``. If the store does not answer, ``eoslog_up`` is 0, and only the
+    counts of this process follow.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._checkpoint: tuple[str, int] | None = None
-        """The newest checkpoint that was looked up: its path, and its time by the store's clock (ms)."""
+        """The newest known checkpoint: its path, and its time by the store's clock (ms)."""
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that the registration sends no request."""
@@ -205,8 +205,7 @@ def serve(store: Store, address: str, port: int) -> tuple[int, Callable[[StepRep
     """Serve the metrics of a store and of its coordinator over HTTP, in a thread of this process.
 
     ``/metrics`` has both. ``/livez`` answers 200 while the process runs. ``/readyz`` answers 200 if the last step of
-    the coordinator succeeded, else 503. A step may run for long, so its duration says nothing about the health of the
-    process.
+    the coordinator succeeded, else 503. A step may run for a long time, so its duration does not count.
 
     Args:
         port: 0 takes a free one.

@@ -81,9 +81,9 @@ class Admin(TransactionAdministration, GroupAdministration):
 
         Args:
             schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp).
-                Give a pyarrow schema, a dict such as ``{"carrier": "string", "miles": pa.int64()}``, the schema of a Spark
-                DataFrame, or an object with ``__arrow_c_schema__``, such as the schema of a Polars DataFrame. An Arrow
-                table or a data frame of pandas or Polars gives its columns, but no rows.
+                Give a pyarrow schema, a dict such as ``{"carrier": "string", "miles": pa.int64()}``, the schema of a
+                Spark DataFrame, or an object with ``__arrow_c_schema__``, such as the schema of a Polars DataFrame. An
+                Arrow table or a data frame of pandas or Polars gives its columns, but no rows.
             key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
                 partition that its writer chooses.
             spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have. The schema of a Spark

@@ -86,7 +86,7 @@ def file_statistics(batches: Sequence[Batch], stored: pa.Schema, *, has_records:
 
 
 def whole_statistics(text: str, columns: Collection[str]) -> str:
-    """Return the statistics of a file if they are complete for these columns, else only the number of rows."""
+    """Return the statistics of a file if they are complete for these columns. Otherwise return the number of rows."""
     found = json.loads(text)
     rows, nulls = found["numRecords"], found["nullCount"]
     for name in columns:
@@ -99,8 +99,8 @@ def whole_statistics(text: str, columns: Collection[str]) -> str:
 def _null_count(counts: Sequence[int | None], rows: int, bounds: ColumnBounds, *, is_tight: bool) -> int | None:
     """Return the number of nulls in a column; None if it is not known.
 
-    If compaction has removed rows, the number is exact if it is 0 or that of all rows. Any other number only tells that
-    there may be nulls and values.
+    If compaction has removed rows, the number is exact only if it is 0 or the number of rows. Any other number means
+    that there may be nulls and values.
     """
     if not bounds.has_values:
         return rows

@@ -1,4 +1,4 @@
-"""The Delta tables of a store's topics, as one process knows them."""
+"""The Delta tables of a store's topics that one process has read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eoslog.storage.object_store import ObjectStore
 
 
 class KnownTables:
-    """The Delta logs that this process has read, so that it reads only later versions. Threads may share it."""
+    """The Delta logs that this process has read. Further reads fetch only later versions. Threads may share it."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class KnownTables:
     def known(self, topic: str, store_id: str) -> SetTransaction | None:
         """Return the slot, as ``version``, that the newest known version of a table shows; None if none is known.
 
-        This sends no request.
+        The call sends no request.
         """
         found = self._logs.get(topic)
         return None if found is None else found[1].table.transactions.get(store_id)

@@ -63,7 +63,7 @@ knows. So Delta's writers refuse the table, and all readers may read it.
 
 _COLUMNS_WITH_BOUNDS = "delta.dataSkippingStatsColumns"
 """The table property that lists the columns with bounds. Some readers skip a file without a bound of a listed column.
-Without the property they expect bounds of the first 32 columns.
+If a table lacks the property, they expect bounds of the first 32 columns.
 """
 
 _NEVER = "interval 36500 days"
@@ -103,23 +103,24 @@ class _Version:
         return sum(isinstance(action, kind) for action in self.actions)
 
 
-class _Look(NamedTuple):
-    """A table showed a topic at a slot. It still does if the topic and its partitions have not changed since."""
+class _Published(NamedTuple):
+    """A publication: a table shows a topic at a slot, until the topic or a partition changes."""
 
     topic: Topic
     slot: int
 
-    def still_holds(self, state: StoreState) -> bool:
+    def is_current(self, state: StoreState) -> bool:
+        """Return True if neither the topic nor its partitions have changed since."""
         topic = state.topics.get(self.topic.topic_id)
-        # Each entry that changes a topic replaces the object. Equality is not enough: a topic whose publication ended
-        # and began again is equal, but its table may have become empty meanwhile.
+        # Each entry that changes a topic replaces the object. Do not compare by equality: if the publication of a topic
+        # ended and began again, the topic is equal, but its table may have become empty meanwhile.
         return topic is self.topic and all(
             state.partitions[each].changed_slot <= self.slot for each in topic.partition_ids()
         )
 
 
 class Publisher:
-    """Publishes the topics of one store. Threads may share it. It keeps what it read, so use one for all calls."""
+    """Publishes the topics of one store. Threads may share it. It caches its reads, so use one for all calls."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class Publisher:
         self._indexes = indexes
         self._tables = tables
         self._files: dict[str, PublishedFiles] = {}
-        self._looks: dict[str, _Look] = {}
+        self._published: dict[str, _Published] = {}
         """The last successful publication of each topic."""
         self._rewriting = Lock()
         """A rewrite holds whole files in memory, so only one thread does it."""
@@ -180,7 +181,7 @@ class Publisher:
             return _versions_of(snapshot, files.of(snapshot), table)
 
         found = self._put_next(topic, next_versions)
-        self._looks[topic] = _Look(snapshot.topic, snapshot.slot)
+        self._published[topic] = _Published(snapshot.topic, snapshot.slot)
         return found
 
     def _snapshot(self, topic: str, *, refresh: bool) -> TopicSnapshot:
@@ -189,9 +190,9 @@ class Publisher:
     def publish_all(self) -> list[Publication]:
         """Publish all topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
 
-        If no known topic is published, this sends no request. Otherwise it reads the newest slot. A topic that has not
-        changed since this publisher last published it costs no further request. So if another program deletes such a
-        table, it is published again when the topic changes, or by ``publish``.
+        If no known topic is published, the call sends no request. Otherwise it reads the newest slot. A topic that has
+        not changed since its last publication by this object costs no further request. So a table that another program
+        deletes is published again when its topic changes, or by ``publish``.
 
         Raises:
             EosLogError: as ``publish``, for one of the topics that failed. All others were published.
@@ -199,7 +200,9 @@ class Publisher:
 
         def changed_topics(state: StoreState, slot: int) -> list[str]:
             names = sorted(each.topic for each in state.topics.values() if each.config.is_published)
-            return [each for each in names if each not in self._looks or not self._looks[each].still_holds(state)]
+            return [
+                each for each in names if each not in self._published or not self._published[each].is_current(state)
+            ]
 
         def attempt(topic: str) -> Publication | EosLogError:
             try:
@@ -241,7 +244,7 @@ class Publisher:
         """Put the next versions of a table.
 
         Args:
-            decide: returns the next versions in order; none if the newest version is right.
+            decide: returns the next versions in order; none if the newest version is up to date.
         """
         check_topic_name(topic)
         put: list[_Version] = []
@@ -291,7 +294,7 @@ def _published_slot(table: DeltaTable, snapshot: TopicSnapshot) -> int:
 
 
 def _versions_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table: DeltaTable) -> list[_Version]:
-    """Return the next versions of a table, the last of which shows a snapshot; none if it shows the snapshot already.
+    """Return the next versions of a table; none if it shows the snapshot already. The last version shows the snapshot.
 
     A Delta stream with ``skipChangeCommits`` skips each version that removes rows. So new rows get a version of their
     own, after the one that removes rows.
@@ -339,9 +342,9 @@ def _versions_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table:
 
 
 def _overwrite_slot(snapshot: TopicSnapshot, files: Iterable[PublishedFile], since: int) -> int:
-    """Return the slot that removed all rows before it and added others; ``NO_SLOT`` if there is none after ``since``.
+    """Return the slot that removed all earlier rows and added new ones; ``NO_SLOT`` if there is none after ``since``.
 
-    At no slot is the topic empty then, so the table must not be either.
+    Such a topic is empty at no slot, so its table must not be empty in any version.
     """
     oldest = min((file.end_slot for file in files), default=NO_SLOT)
     is_overwrite = oldest > since and any(partition.snapshot_floor == oldest for partition in snapshot.partitions)
@@ -349,10 +352,10 @@ def _overwrite_slot(snapshot: TopicSnapshot, files: Iterable[PublishedFile], sin
 
 
 def _columns_with_bounds(snapshot: TopicSnapshot, table: DeltaTable) -> list[str]:
-    """Return the columns of which all files of a table can have bounds.
+    """Return the columns for which all files of a table can have bounds.
 
-    A file that the table has already has no bounds of columns that were added since. So columns leave the list, but
-    join it only if the table has no files.
+    Existing files have no bounds of columns that were added later. So a column may be removed from the list at any
+    time, but it is added only if the table has no files.
     """
     topic = snapshot.topic
     found = columns_with_bounds(

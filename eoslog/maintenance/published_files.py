@@ -43,7 +43,7 @@ class PublishedFile:
         """Return the action that adds the file to a table.
 
         Args:
-            columns: the columns of which the table's files have bounds.
+            columns: the columns for which the table's files have bounds.
         """
         return AddFile(
             path=self.path,

@@ -47,9 +47,9 @@ def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environ
 def seal_now(
     log: Log[StoreState], store: ObjectStore, environment: Environment, topics: Collection[str]
 ) -> list[SegmentSealed]:
-    """Seal the active segments of topics, however small and young. Return the entries that this call appended.
+    """Seal the active segments of topics, even if they are small and new. Return the entries of this call.
 
-    The call seals up to the last stable offsets at its beginning, so it ends although other processes write.
+    The call seals up to the last stable offsets at its beginning. So it ends even if other processes keep writing.
 
     Raises:
         UnknownTopicOrPartition
@@ -87,7 +87,7 @@ def _seal_while(
     environment: Environment,
     candidates: Callable[[StoreState, int], list[_Candidate]],
 ) -> list[SegmentSealed]:
-    """Seal the candidates, until a state has none."""
+    """Seal the candidates until there are none."""
     sealed: list[SegmentSealed] = []
     while True:
         found = log.read(candidates, refresh=not sealed)

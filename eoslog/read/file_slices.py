@@ -218,7 +218,7 @@ class _Read:
         self._read = pa.schema([*wanted, *extra])
         """The columns to read. Some of them only the predicate uses."""
         self._needed = [name for name in self._read.names if name in stored.names]
-        # Readers of Kafka records get other timestamps than those in the file.
+        # The timestamps that readers of Kafka records get may differ from those in the file.
         self._may_match = None if predicate is None or predicate.of_records else predicate.may_match
 
     def bytes_to_open(self, pieces: Sequence[FileSlice]) -> int:

@@ -341,8 +341,8 @@ class History(ExclusiveIterator[Operation]):
         self.oldest_slot: int | None = None
         """The oldest slot read so far; None before the first."""
         self.is_cut = False
-        """True if the history ended because older slots are deleted, not at ``after_slot`` or at the creation of the
-        topic or store."""
+        """True if the history ended because older slots were deleted. False if it ended at ``after_slot`` or at the
+        creation of the topic or store."""
         self._records = records_backwards(store.object_store, self._bounds.newest, self._bounds.oldest)
         super().__init__(islice(self._read(), limit))
 

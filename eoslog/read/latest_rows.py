@@ -23,7 +23,7 @@ from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
 
 _ROWS_TOGETHER = 1 << 20
-"""So many rows are grouped by key at once, or twice as many as there are keys."""
+"""The least number of rows that are grouped by key at once. With many keys it is twice their number."""
 _SHORT_KEYS_BYTES = 1 << 30
 
 
@@ -58,8 +58,8 @@ def read_latest(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the newest row of each key, in the order of their offsets. Tombstones and older rows are left out.
 
-    A row without a key has no newer row, so it is yielded, as compaction keeps it. Memory holds the distinct keys of
-    the partition, up to three times, with 8 bytes for the offset of each.
+    All rows without a key are yielded, as compaction keeps them. Memory holds the distinct keys of the partition, up to
+    three times, with 8 bytes for the offset of each.
 
     Args:
         slices: the slices of the partition's visible rows, without control rows.
@@ -113,7 +113,7 @@ class _Newest:
             rows = rows.filter(has_key)
         self._pending.append(rows)
         self._pending_rows += rows.num_rows
-        # Grouping after as many new rows as there are keys keeps the time linear and the memory bounded.
+        # If the number of new rows is about that of the keys, the time is linear and the memory bounded.
         if self._pending_rows > max(_ROWS_TOGETHER, 2 * self._keys):
             self._group()
 

@@ -40,8 +40,8 @@ class FileReference(Model):
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
     """The CRC-32C of all its bytes."""
     footer_crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)] | None = None
-    """Of a data file: the CRC-32C of its Parquet footer, up to the end of the file. Without it, readers fetch the file
-    as a whole. Other files have none."""
+    """For a data file: the CRC-32C of its Parquet footer, up to the end of the file. If it is None, readers fetch the
+    whole file. Other files have none."""
 
     @field_validator("path")
     @classmethod

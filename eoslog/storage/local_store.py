@@ -502,7 +502,7 @@ class LocalStore(ObjectStore):
         reason = error.strerror or type(error).__name__
         if isinstance(error, NotADirectoryError):
             return StoreAccessDenied(
-                f"{self.url}: a file stands where a store needs a directory ({reason}); choose another path."
+                f"{self.url}: there is a file in place of a directory of the store ({reason}); choose another path."
             )
         if error.errno in _REFUSALS:
             return StoreAccessDenied(

@@ -125,7 +125,7 @@ _HINTS = {
     "PermanentRedirect": _SET_THE_REGION,
     "InvalidAccessKeyId": _CHECK_THE_KEY,
     "XAdminUserNotFound": _CHECK_THE_KEY,
-    "SignatureDoesNotMatch": "the secret does not belong to the access key: set both anew where they stand",
+    "SignatureDoesNotMatch": "the secret does not belong to the access key: correct both",
     "ExpiredToken": "renew the credentials",
     "InvalidToken": "renew the credentials",
     "InvalidBucketName": "correct the name of the bucket in the URL",
@@ -137,7 +137,7 @@ _LOCAL_HINTS = {
     boto.NoCredentialsError: f"there are no credentials. S3 takes them {_WHERE_CREDENTIALS_ARE}. A public bucket needs "
     "none with anon=True",
     boto.PartialCredentialsError: f"the credentials are incomplete. S3 takes them {_WHERE_CREDENTIALS_ARE}",
-    boto.ProfileNotFound: "the profile stands in neither ~/.aws/config nor ~/.aws/credentials; correct the option "
+    boto.ProfileNotFound: "the profile is neither in ~/.aws/config nor in ~/.aws/credentials; correct the option "
     "profile, s3.profile in conf/eoslog.toml, or AWS_PROFILE",
     boto.NoRegionError: _SET_THE_REGION,
     boto.InvalidRegionError: f"the name of the region is not valid; {_SET_THE_REGION}",
@@ -178,7 +178,7 @@ def _operation_of(error: BaseException) -> str:
 
 
 def _region_in(error: BaseException) -> str | None:
-    """Return the region of the bucket, if S3 says it."""
+    """Return the region of the bucket, if the answer of S3 contains it."""
     answer = answer_of(error)
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region = answer.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region")

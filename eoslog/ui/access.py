@@ -1,8 +1,8 @@
 """Access to the console: the one-time token, sessions, the checks of each request, and the headers of each response.
 
-The console listens on this machine, but a web page of another site can send requests there, too: through the user's
-browser, or under a name that resolves to 127.0.0.1 (DNS rebinding). So each request needs a session's cookie, which the
-browser sends from the console's own pages only, and a ``Host`` that belongs to the console.
+The console listens on this machine. But a page of another site can send requests to it through the user's browser, also
+under a name that resolves to 127.0.0.1 (DNS rebinding). So each request needs the cookie of a session. The browser
+sends it only from the console's own pages. Each request also needs a ``Host`` that belongs to the console.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class BrowserSession(NamedTuple):
 
     name: str
     csrf_token: str
-    """Each form of the session carries it. Another site cannot read it."""
+    """Each form of the session contains it. Another site cannot read it."""
 
 
 class Access:
-    """The token of one run of the console, and its sessions. They are lost when the process ends."""
+    """The token of one run of the console, and its sessions. They end with the process."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -89,9 +89,9 @@ class Guard:
         """Guard an application.
 
         Args:
-            names: the host names under which the console may be asked.
+            names: the host names of the console.
             cookie: the name of the session's cookie.
-            refused: answers requests without a session. ``scope["refusal"]`` says why.
+            refused: answers refused requests. ``scope["refusal"]`` is the reason.
         """
         self._app = app
         self._access = access
@@ -119,7 +119,7 @@ class Guard:
         await self._app(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> str | None:
-        """Return why a request is refused; None if it is not. A request with a session has it in its scope."""
+        """Return the reason to refuse a request; None if it is allowed. Put its session into its scope."""
         headers = Headers(scope=scope)
         if host_name(headers.get("host", "")) not in self._names:
             return "host"
@@ -134,8 +134,8 @@ class Guard:
         scope["session"] = self._access.session(self._session_name(headers))
         if scope["session"] is None:
             return "session"
-        # Browsers state the origin of each POST. A cookie with SameSite=Strict is not sent across sites, but localhost
-        # with another port is the same site.
+        # Browsers send the origin of each POST. SameSite=Strict is not enough: another port of localhost is the same
+        # site.
         origin = headers.get("origin")
         if scope["method"] in ("GET", "HEAD") or origin is None:
             return None

@@ -65,7 +65,7 @@ VIEWS: dict[str, View] = {
     "/jobs/one": job_pages.job,
     "/verify": verify_page.verify,
 }
-"""Each page by its path. ``/live`` before the path is the stream of the page's live parts."""
+"""Each page by its path. With ``/live`` before it, a path is the stream of the page's live parts."""
 ADMIN_ACTIONS: dict[str, Action] = {
     "/transactions/abort": transaction_pages.abort,
     "/groups/reset": group_pages.reset,
@@ -83,7 +83,7 @@ _ASSETS = {
 }
 _MOST_STREAMS = 64
 _AGES_EVERY_MS = 5_000
-"""A live part is written again after this time even if the log has no new slot: it shows ages."""
+"""Live parts are written again after this time even if the log has no new slot, because they show ages (ms)."""
 _NOT_FOUND = (UnknownTopicOrPartition, TransactionalIdNotFound, GroupIdNotFound)
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Console:
         self._templates = Templates()
         self._streams = 0
         self.is_stopped = False
-        """Set it, and the streams end."""
+        """If it is True, the streams end."""
 
     def application(self, names: set[str]) -> ASGIApp:
         """Return the application. It answers requests under these host names only."""
@@ -194,7 +194,7 @@ class Console:
                         continue
                     parts = await run_in_threadpool(self._live_parts, view, query, session)
                 except EosLogError as error:
-                    # The page stays as it is, and says when it is from. The next round tries again.
+                    # The page stays as it is, with its time. The next round tries again.
                     _logger.info("%s: a page was not brought up to date: %s", query.path, error)
                     yield ": no answer\n\n"
                     continue
@@ -224,7 +224,7 @@ class Console:
         return self._error(request, error.detail, error.status_code)
 
     def _on_fault(self, request: Request, error: Exception) -> Response:
-        # Starlette logs it with its traceback. The page shows neither, because a message may hold what was read.
+        # Starlette logs the error with its traceback. The page shows neither: a message may contain data of the store.
         return self._error(request, f"The console failed ({type(error).__name__}). Its log has the details.", 500)
 
     def _error(self, request: Request, message: str, status: int) -> Response:

@@ -20,12 +20,12 @@ def ui(
     *,
     host: Annotated[str, Param("The address to listen on.", "ADDRESS")] = "127.0.0.1",
     port: Annotated[int | None, Param("The port. By default a free one.", "PORT", _PORT)] = None,
-    allow_admin: Annotated[bool, Param("Allow to abort transactions and to reset offsets of groups.")] = False,
-    allowed_host: Annotated[tuple[str, ...], Param("A further name of the console. May be repeated.", "NAME")] = (),
+    allow_admin: Annotated[bool, Param("Allow aborts of transactions and resets of group offsets.")] = False,
+    allowed_host: Annotated[tuple[str, ...], Param("Another host name of the console. May be repeated.", "NAME")] = (),
 ) -> None:
     """Serve a web console of the store on this machine.
 
-    It prints a link with a token, which works once and in one browser. The console only reads, unless --allow-admin is
+    It prints a link with a token. The link works once, in one browser. The console only reads, unless --allow-admin is
     given. It runs until Ctrl-C or SIGTERM. It needs the packages of `pip install 'eoslog[ui]'`.
     """
     try:
@@ -43,7 +43,7 @@ def ui(
         else:
             print_line(link)
         mode = "It may change the store." if allow_admin else "It only reads."
-        click.echo(f"Open this link within one browser: it works once. {mode} Ctrl-C ends the console.", err=True)
+        click.echo(f"Open this link in your browser. It works once. {mode} Ctrl-C ends the console.", err=True)
 
     try:
         serve(store, host=host, port=port or 0, allow_admin=allow_admin, allowed_hosts=allowed_host, ready=ready)

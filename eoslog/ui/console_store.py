@@ -1,4 +1,4 @@
-"""The store as the console's pages share it: its newest slot, its latest operations, and totals of its state."""
+"""The store for all pages of the console: its newest slot, its latest operations, and totals of its state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from eoslog.ui.verification_run import VerificationRun
 
 T = TypeVar("T")
 RECENT_SLOTS = 1_000
-"""How many of the newest slots the console keeps the operations of."""
+"""The console keeps the operations of this number of newest slots."""
 _PUBLICATIONS_EVERY_MS = 60_000
 MOST_PUBLISHED = 20
-"""The lag of more published topics is not shown: each takes about three requests."""
+"""With more published topics, lags are not shown, because each topic costs about three requests."""
 
 
 class Recent(NamedTuple):
@@ -29,7 +29,7 @@ class Recent(NamedTuple):
     oldest_slot: int
     """The oldest slot that was read."""
     is_whole: bool
-    """True if they begin with the store."""
+    """True if no older operations exist."""
 
 
 class Publications(NamedTuple):
@@ -38,11 +38,11 @@ class Publications(NamedTuple):
     lag_ms: Mapping[str, int]
     """By topic (ms)."""
     problem: str | None = None
-    """Why the lags are not known; None if they are."""
+    """The reason why the lags are unknown; None if they are known."""
 
 
 class ConsoleStore:
-    """A store, and what several pages need of it. Threads share it."""
+    """A store, with caches for several pages. Threads share it."""
 
     def __init__(self, store: eoslog.Store, *, allow_admin: bool) -> None:
         self.store = store
@@ -132,5 +132,5 @@ class ConsoleStore:
         try:
             return Publications(dict(self.store.metrics().publication_lag_ms))
         except EosLogError as error:
-            # A reader may be allowed to read the topics, and not to list the versions of their tables.
+            # Some readers may read topics, but not list the versions of Delta tables.
             return Publications({}, str(error))

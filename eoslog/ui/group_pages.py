@@ -76,7 +76,7 @@ def group(
     """Return the page of one group.
 
     Args:
-        problem: why a form was refused.
+        problem: the reason why a form was refused.
         changes: the dry run of a reset.
         form: the fields of that reset.
     """
@@ -114,7 +114,7 @@ def group(
 
 
 def reset(console: ConsoleStore, form: Mapping[str, str]) -> Page | Moved:
-    """Show what a reset of a group's offsets would change; change it after the user has confirmed that."""
+    """Show the changes of a reset of a group's offsets. Make them after the user has confirmed them."""
     name = form.get("id", "")
     query = Query("/groups/one", {"id": name})
     confirmed = form.get("confirmed", "")

@@ -25,7 +25,7 @@ class JobLine(NamedTuple):
 
 
 class RecentWork(NamedTuple):
-    """What a job did lately."""
+    """The recent work of a job."""
 
     name: str | None
     """The name or the id of its query."""
@@ -43,7 +43,7 @@ def _line(job: Transaction) -> JobLine:
 
 
 def recent_work(operations: Sequence[Operation]) -> RecentWork:
-    """Return what a job's operations, the newest first, amount to."""
+    """Return the sum of a job's operations, which are given newest first."""
     commits = [each for each in operations if each.outcome == "commit"]
     durations = sorted(each.duration_ms for each in commits if each.duration_ms is not None)
     newest = commits[0] if commits else None

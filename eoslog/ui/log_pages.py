@@ -28,7 +28,7 @@ class SlotLine(NamedTuple):
     by: Sequence[str]
     """The transactional ids, groups and topics that its entries name."""
     more: int
-    """How many more there are."""
+    """The number of further names."""
     entries: Mapping[str, int]
     """The number of entries by their type."""
     requests: int | None
@@ -42,7 +42,7 @@ class SlotLine(NamedTuple):
 
 
 def slot_line(record: SlotRecord) -> SlotLine:
-    """Return what the list of slots shows of a record."""
+    """Return the line of a record in the list of slots."""
     times = [time for entry in record.entries if isinstance(time := entry.get("time_ms"), int)]
     names = list(dict.fromkeys(_names(record.entries)))
     return SlotLine(
@@ -104,7 +104,7 @@ def slot(console: ConsoleStore, query: Query) -> Page:
     if number > newest:
         raise InvalidOption(f"there is no slot {number}: the newest one is {newest}")
     try:
-        # One byte more than is shown, to know whether there is more. A record repeats older ones after its own line.
+        # Read one byte more than is shown, to see whether there is more. A record repeats older ones after its line.
         body = console.store.object_store.get_range(slot_path(number), 0, _LARGEST_SHOWN_BYTES + 1)
     except ObjectNotFound:
         body = b""

@@ -1,4 +1,4 @@
-"""The first page: how much the store holds, what happens in it, and what holds readers back."""
+"""The first page: the contents of the store, its latest operations, and the transactions that hold readers back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANY_AGE = -(2**62)
 
 
 class Amount(NamedTuple):
-    """What partitions hold."""
+    """The amount of data in partitions."""
 
     offsets: int
     """High watermarks minus log starts. Control rows and aborted rows count, too."""
@@ -32,7 +32,7 @@ class Amount(NamedTuple):
 
 
 class StoreTotals(NamedTuple):
-    """What a store holds."""
+    """The contents of a store, as numbers."""
 
     topics: int
     partitions: int
@@ -54,7 +54,7 @@ class Holder(NamedTuple):
 
 
 class CommitRate(NamedTuple):
-    """How many commits a store had lately."""
+    """The number of recent commits."""
 
     a_minute: float
     """Over the last five minutes, or over the time that was looked at if that is shorter."""
@@ -70,7 +70,7 @@ class CommitRate(NamedTuple):
 
 
 def amount_of(partition: Partition) -> Amount:
-    """Return what a partition holds. No file is read."""
+    """Return the amount of data in a partition. No file is read."""
     active = {batch.file.path for batch in partition.active if batch.file is not None}
     return Amount(
         partition.high_watermark - partition.log_start_offset,
@@ -86,7 +86,7 @@ def sum_of(amounts: Sequence[Amount]) -> Amount:
 
 
 def store_totals(state: StoreState) -> StoreTotals:
-    """Return what the store holds."""
+    """Return the contents of the store, as numbers."""
     return StoreTotals(
         len(state.topics),
         len(state.partitions),

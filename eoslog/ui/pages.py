@@ -1,4 +1,4 @@
-"""A page: its template, its values, and the query of its request. Templates know the functions of ``display``."""
+"""A page: its template, its values, and the query of its request. Templates use the functions of ``display``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Query:
         Raises:
             InvalidOption: the parameter is not a number.
         """
-        # As pages show numbers, so they may come back.
+        # A user may copy a number from a page, with its separators.
         given = self.text(name).replace(display.THIN_SPACE, "").replace(",", "")
         if not given:
             return default
@@ -79,7 +79,7 @@ class Page:
     values: Mapping[str, Any]
     status: int = 200
     is_live: bool = True
-    """True if parts of the page follow the store. False if it shows what does not change."""
+    """True if parts of the page follow the store. False if the page does not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Templates:
         )
         for name in ("number", "size", "duration", "moment", "ago", "text"):
             found.filters[name] = getattr(display, name)
-        # A browser keeps the assets. Those of another version have another address.
+        # Browsers cache the assets. So the assets of each version have their own address.
         found.globals["assets"] = _digest_of_assets()
         # A block that is rendered alone does not see what its template imports.
         found.globals["m"] = found.get_template("macros.html").module

@@ -1,7 +1,7 @@
-"""Rows: those of one partition by offset, time, key or condition, as of now or an earlier slot; and one row as a whole.
+"""Rows of one partition by offset, time, key or condition, as of now or an earlier slot; and the page of one row.
 
-The console never aborts a transaction to see more rows, as other readers do. So it reads at ``read_uncommitted`` or
-``snapshot``: their rows do not depend on a transaction that is open.
+Other readers may abort a transaction to see more rows. The console never does. So it reads at ``read_uncommitted`` or
+``snapshot``, which do not wait for open transactions.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ROWS = 50
 _MOST_COLUMNS = 100
 _MOST_COLUMNS_OF_A_ROW = 1_000
 _LARGEST_FETCH_BYTES = 32 << 20
-"""Rows whose files are larger in total are shown without their values, until the user asks for them."""
+"""If the files of rows are larger in total, their values are shown only on demand."""
 _SEARCHED_BYTES = 64 << 20
-"""One search reads files of about this size, and says how far it came."""
+"""One search reads files of about this size. The page shows where it stopped."""
 _SEARCHED_FILES = 500
 _VIEWS = {
     "all": "all rows, with their outcome",
@@ -73,12 +73,12 @@ class _Place(NamedTuple):
     """Of each partition: its number, its log start and its high watermark."""
     slot: int
     floor: int
-    """The oldest slot that can be read as of."""
+    """The oldest slot for time travel."""
     log_time_ms: int
 
 
 class _Found(NamedTuple):
-    """Rows, and where those before and after them begin."""
+    """Rows, and the offsets from which older and later rows are read."""
 
     rows: Sequence[Row]
     before: int | None
@@ -160,7 +160,7 @@ class _Reader:
         return _Found(rows, start if start > self.start else None, after, skipped)
 
     def backward(self, end: int) -> _Found:
-        """Return the last rows before an offset. It looks at more offsets until it has found enough rows."""
+        """Return the last rows before an offset. It widens the range of offsets until there are enough rows."""
         end = max(self.start, min(end, self.end))
         span = ROWS
         while True:
@@ -305,7 +305,7 @@ def _offset_at(console: ConsoleStore, place: _Place, text: str) -> int:
 
 
 class _Wanted(NamedTuple):
-    """Which rows a search wants."""
+    """The condition of a search."""
 
     predicate: str | None
     key: bytes | None
@@ -313,7 +313,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(query: Query, topic: Topic) -> _Wanted | None:
-    """Return what the search asks for; None if there is no search. Raises: InvalidOption"""
+    """Return the condition of the search; None if there is no search. Raises: InvalidOption"""
     key, condition = query.text("key"), query.text("where") or None
     if not key:
         return None if condition is None else _Wanted(condition, None)
@@ -370,7 +370,7 @@ def rows(console: ConsoleStore, query: Query) -> Page:
     """Return the page with rows of one partition."""
     place = _place(console, query)
     reader = _Reader(console, place, query)
-    # Only the ends of the partition are live: rows stay what they are.
+    # Only the ends of the partition are live, because rows do not change.
     found = _NOTHING if query.is_live else _found(console, place, reader, query)
     columns = value_columns(place.topic)
     return Page(

@@ -1,4 +1,4 @@
-"""The console's web server: its socket, its link, and its end."""
+"""The console's web server: its socket, its link, and its shutdown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from eoslog.ui.application import Console
 from eoslog.ui.console_store import ConsoleStore
 
 _GRACE_S = 2
-"""How long requests may go on after Ctrl-C (s)."""
+"""The time that requests have to finish after Ctrl-C (s)."""
 
 
 class _Server(uvicorn.Server):
-    """A server that ends the console's streams when it stops: they never end by themselves."""
+    """A server that ends the console's streams when it stops. They never end on their own."""
 
     def __init__(self, config: uvicorn.Config, console: Console) -> None:
         super().__init__(config)
@@ -60,14 +60,14 @@ def serve(
             console.application(names),
             lifespan="off",
             log_level="warning",
-            # The address of the first request has the token.
+            # The address of the first request contains the token.
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_S,
         )
         ready(f"http://{f'[{host}]' if ':' in host else host}:{bound}/?token={access.token}")
-        # uvicorn raises the signal that ended it again, for programs that have more to do then.
+        # uvicorn raises the signal again after its shutdown. This handler ignores it, so the command ends normally.
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         with suppress(KeyboardInterrupt):
             _Server(config, console).run(sockets=[listening])

@@ -59,7 +59,7 @@ class OpenRows(NamedTuple):
 
 
 def _last_ends(console: ConsoleStore) -> dict[str, Operation]:
-    """Return how the last transaction of each id ended lately. The state forgets it with the next init of the id."""
+    """Return the last recent end of a transaction of each id. The state keeps an end only until the id's next init."""
     ends: dict[str, Operation] = {}
     for operation in console.recent().operations:
         if operation.transactional_id is not None and operation.reason is not None:
@@ -136,7 +136,7 @@ def open_rows(state: StoreState, transaction: Transaction) -> list[OpenRows]:
 def _open_rows(partition: Partition, place: TopicPartition, producer_id: int) -> OpenRows:
     first = partition.open_transactions.get(producer_id)
     rows = 0
-    # Rows of open transactions lie behind the last stable offset, and segments are sealed before it.
+    # Rows of open transactions are at or after the last stable offset. Sealed segments end before it.
     for batch in reversed(partition.active):
         if first is None or batch.base_offset < first:
             break
@@ -146,7 +146,7 @@ def _open_rows(partition: Partition, place: TopicPartition, producer_id: int) ->
 
 
 def transactions(console: ConsoleStore, query: Query) -> Page:
-    """Return the list of transactional ids, without those of jobs' tasks, which follow from the job's."""
+    """Return the list of transactional ids, without those of the tasks of jobs."""
     wanted, text, now_ms = query.text("state") or "all", query.text("q"), console.now_ms()
     if wanted not in _FILTERS:
         raise InvalidOption(f"state is {quoted(wanted)}; it must be one of {', '.join(_FILTERS)}")

@@ -10,12 +10,12 @@ from eoslog.errors import EosLogError
 from eoslog.verification.findings import Finding
 
 MOST_FINDINGS = 2_000
-"""A store with more findings shows these. ``eoslog verify`` shows all."""
+"""The console keeps this number of findings. ``eoslog verify`` shows all."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationStatus:
-    """How far a verification has come."""
+    """The progress of a verification, and its findings."""
 
     started_ms: int
     topic: str | None
@@ -30,7 +30,7 @@ class VerificationStatus:
     """True if there were more than ``MOST_FINDINGS``."""
     ended_ms: int | None = None
     error: str | None = None
-    """Why the store could not be checked."""
+    """The reason why the store could not be checked."""
 
 
 class VerificationRun:

@@ -1,4 +1,4 @@
-"""The check of a store: start it, follow it, read its findings."""
+"""The verification of a store: its start, its progress and its findings."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ LEFTOVER_AGE_MS = 24 * 3600 * 1000
 
 _DELTA = re.compile(rf"[^/]+/{DELTA_LOG}/.+")
 _REFUSED = re.compile(rf"([^/]+)/{PARTITION_COLUMN}=.+")
-"""The files of Delta's writers, which upload before their version is refused."""
+"""Files of other Delta writers. They upload files before their version is refused."""
 _DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
 _HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
 _CHECKPOINT = re.compile(r"[0-9]{20}-[0-9a-f]{32}\.(json|part[0-9]+)")

@@ -263,7 +263,7 @@ def as_described(stored: StructType, text: str, topic: str) -> StructType:
     """
     try:
         table = _plain(json.loads(text))
-        # An older PySpark need not know the types of columns that are not read.
+        # An older PySpark may lack the types of columns that are not read.
         others = {each["name"] for each in table["fields"] if isinstance(each["name"], str)} - set(stored.names)
         fields = [each for each in table["fields"] if each["name"] not in others]
         described = StructType.fromJson({**table, "fields": fields})

@@ -226,7 +226,7 @@ class EosLogTable:
         """Compact the topic in this call: small files of sealed segments, and by key if ``cleanup_policy`` says so.
 
         Args:
-            now: first seal the active segments, however small and young, so that also a new topic is compacted.
+            now: first seal the active segments, even if they are small and new. Then a new topic is compacted, too.
             target_file_bytes: the largest size of a new file (bytes).
 
         Returns:

@@ -115,22 +115,22 @@ def acting_as(worker: Worker) -> Iterator[None]:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise errors of eoslog so that Spark passes on their message alone, without causes and without a traceback.
+    """Raise errors of eoslog such that Spark reports only their messages, without causes and tracebacks.
 
-    Their messages say what is wrong and what to do. A traceback before them would only hide that. Other errors keep
-    theirs, because they show a bug.
+    A traceback would hide the message, which names the problem and the remedy. Other errors are bugs, so they keep
+    their tracebacks.
     """
     try:
         yield
     except EosLogError as error:
         if _program().startswith("pyspark."):
-            # Spark's worker reports the error at once, and its process ends. So no later error loses its traceback.
+            # Spark's worker reports this error and ends. So no later error loses its traceback.
             os.environ[_HIDE_TRACEBACK] = "1"
         raise error from None
 
 
 def _program() -> str:
-    """Return the module that runs as this process's program; an empty text if it is no module."""
+    """Return the module that this process runs as its program; an empty text if it does not run a module."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return "" if main is None else str(main.name)
 

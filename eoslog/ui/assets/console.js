@@ -1,4 +1,4 @@
-// What the pages need beyond htmx: the state of the stream, and the slider of the time travel.
+// Additions to htmx: the state of the stream, and the slider of the time travel.
 "use strict";
 
 (() => {
@@ -25,7 +25,7 @@
     });
     slot.addEventListener("change", () => slot.form.requestSubmit());
   }
-  // Fields without a value stay out of the address. The slider always has a value, so it counts once it was moved.
+  // Fields without a value are left out of the address. The slider always has a value, so it is left out until moved.
   for (const form of document.querySelectorAll("form[method=get]")) {
     form.addEventListener("submit", () => {
       for (const field of form.querySelectorAll("input")) {

@@ -1,7 +1,7 @@
 """The newest row of each key in a native scan. Spark finds it in parallel, by an aggregation and a join.
 
-Spark's comparison of keys must not join keys that differ in their bytes, because eoslog compares bytes. So numbers with
-a fraction are grouped as text (Spark takes -0.0 for 0.0), and collated text as bytes.
+eoslog compares keys by their bytes, so Spark must not treat keys with different bytes as equal. Floating-point numbers
+are therefore grouped as text, because Spark treats -0.0 and 0.0 as equal. Collated text is grouped as bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def newest_rows(frame: DataFrame, topic: Topic) -> DataFrame:
     grouped = [
         f"{partition} as newest_partition",
         *(f"{_comparable(name, types[name])} as key_{index}" for index, name in enumerate(keys.key_columns)),
-        # Each row without a key is a group of its own.
+        # Each row without a key forms its own group.
         f"if({has_no_key}, {offset}, null) as own_group",
         f"{offset} as any_offset",
     ]

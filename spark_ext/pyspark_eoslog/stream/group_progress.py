@@ -1,8 +1,8 @@
-"""Option ``groupId``: a consumer group shows how far a stream has come, as its lag.
+"""Option ``groupId``: a consumer group shows the progress of a stream, as its lag.
 
-The stream never reads the group's offsets. Its position is in its checkpoint. Spark does not tell a sink the offsets of
-its source, so they cannot be in the slot of the micro-batch. The source commits them when Spark has noted that the
-micro-batch is done.
+The stream never reads the group's offsets. Its position is in its checkpoint. Spark does not give a sink the offsets of
+its source, so they cannot be in the slot of the micro-batch. The source commits them after Spark has recorded the end
+of the micro-batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 class GroupProgress:
-    """The offsets of a stream in its consumer group. Without a group, nothing is done."""
+    """The offsets of a stream in its consumer group. Without a group it does nothing."""
 
     def __init__(self, group_id: str | None) -> None:
         self._group_id = group_id
@@ -28,7 +28,7 @@ class GroupProgress:
     def show(self, store: Callable[[], Store], done: StreamOffsets) -> None:
         """Commit the end of a finished micro-batch for the group. Offsets of the group never go back.
 
-        An error never ends the stream, because the group decides nothing. It is logged once.
+        An error never ends the stream, because the stream does not depend on the group. It is logged once.
 
         Args:
             store: returns the store of the stream.
@@ -44,7 +44,7 @@ class GroupProgress:
         except EosLogError as error:
             if error.code not in self._warned:
                 _logger.warning(
-                    "%s. The stream goes on, but group %r does not show its progress", error, self._group_id
+                    "%s. The stream continues, but group %r does not show its progress", error, self._group_id
                 )
                 self._warned.add(error.code)
             if isinstance(error, RetriableError):

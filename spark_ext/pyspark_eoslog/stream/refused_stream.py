@@ -1,6 +1,7 @@
-"""A stream whose options were refused. It reports the error at the first call of Spark.
+"""A stream with refused options. It raises the error at the first call of Spark.
 
-If a reader cannot be made, Spark's runner fails to stop it, and reports that failure instead of the error.
+If the creation of a reader fails, Spark's runner tries to stop a reader that is not there. It then reports this failure
+instead of the error.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._began: Began | None = None
         """The starts of the stream's first micro-batch, for PySpark before 4.2."""
         self._start_error: EosLogError | None = None
-        """The reason why there are no such starts. A stream with a checkpoint needs none."""
+        """The error because of which there are no starts. A stream with a checkpoint needs none."""
         self._is_frozen = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -117,8 +117,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if start is None or limit is None:
                 return patiently(self._end_without_start).as_json()
             begin = StreamOffsets.of(start)
-            # Spark asks for the next end only when it has noted that the last micro-batch is done. It calls ``commit``
-            # later, with the next micro-batch.
+            # Spark asks for the next end only after it has recorded the end of the last micro-batch. It calls
+            # ``commit`` later, with the next micro-batch.
             self._progress.show(lambda: self._follower.store, begin)
             end = patiently(lambda: self._end_after(begin, limit))
             self._follower.found(end != begin)
@@ -137,7 +137,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self._options.location, partition)
 
     def commit(self, end: Any) -> None:
-        """Show the progress of the stream in its group. Only the checkpoint holds the position of the stream."""
+        """Show the progress of the stream in its group. The position of the stream is only in its checkpoint."""
         with plain_errors():
             self._progress.show(lambda: self._follower.store, StreamOffsets.of(end))
 
@@ -186,7 +186,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Began()
         if end.slot is not None:
             return self._began
-        # The text of an end must not change while the end stays. So the end of each micro-batch has starts.
+        # Spark compares ends as text, so equal ends need equal text. So the end of each micro-batch has starts.
         same = {topic for topic, topic_id in end.topic_ids.items() if self._initial.topic_ids.get(topic) == topic_id}
         return Began({key: self._began.offsets.get(key, 0) if key.topic in same else 0 for key in end.offsets})
 

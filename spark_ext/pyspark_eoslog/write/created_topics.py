@@ -1,6 +1,6 @@
-"""Option ``createTopic``: a write creates its topic from the columns of its DataFrame when it is planned.
+"""Option ``createTopic``: the plan of a write creates its topic from the columns of the DataFrame.
 
-Two writers may create a topic at the same time. One of them creates it; the other finds it, and its rows must fit.
+Two writers may try to create a topic at the same time. One of them succeeds; the rows of the other must fit the topic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check_creation(options: Options) -> None:
 
 
 def create_topic(options: Options, schema: StructType, store: Store) -> None:
-    """Create the topic of a write, and the store if it does not exist. Do nothing if another process was faster.
+    """Create the topic of a write, and the store if it does not exist. Do nothing if the topic exists by now.
 
     Raises:
         InvalidTopic: the name, the number of partitions or a key column is not allowed.
@@ -47,7 +47,7 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
 
 
 def check_created(options: Options, topic: Topic) -> None:
-    """Refuse a key that the topic does not have. Its rows would not be in the partitions that the user expects.
+    """Refuse a key that differs from the topic's key. The rows would not go to the partitions that the user expects.
 
     Another number of partitions is no error, because ``create_partitions`` may have raised it since.
 

@@ -91,7 +91,9 @@ def files_deleted_from_under_a_table() -> Iterator[None]:
 @mutation(unit_test=REQUESTS + "test_each_change_of_a_topic_is_published")
 def changed_topics_skipped() -> Iterator[None]:
     """A publisher skips a topic whose settings and columns are as before: new rows are never published."""
-    with method(publication._Look, "still_holds", lambda self, state: state.topics[self.topic.topic_id] is self.topic):
+    with method(
+        publication._Published, "is_current", lambda self, state: state.topics[self.topic.topic_id] is self.topic
+    ):
         yield
 
 
@@ -99,13 +101,13 @@ def changed_topics_skipped() -> Iterator[None]:
 def equal_topics_skipped() -> Iterator[None]:
     """A publisher skips a topic that equals the one it published: a table that became empty meanwhile stays empty."""
 
-    def still_holds(self: publication._Look, state: StoreState) -> bool:
+    def is_current(self: publication._Published, state: StoreState) -> bool:
         topic = state.topics.get(self.topic.topic_id)
         return topic == self.topic and all(
             state.partitions[each].changed_slot <= self.slot for each in self.topic.partition_ids()
         )
 
-    with method(publication._Look, "still_holds", still_holds):
+    with method(publication._Published, "is_current", is_current):
         yield
 
 

@@ -354,7 +354,9 @@ def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> Non
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("mine")
 
-    with pytest.raises(eoslog.StoreAccessDenied, match=r"a file stands where a store needs a directory.*another path"):
+    with pytest.raises(
+        eoslog.StoreAccessDenied, match=r"there is a file in place of a directory of the store.*another path"
+    ):
         eoslog.connect(f"{tmp_path}/file{below}").admin.create_topic("t")
 
     assert (tmp_path / "file").read_text() == "mine"

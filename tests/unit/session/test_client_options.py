@@ -24,7 +24,7 @@ from eoslog.store import Store
 
 @pytest.fixture(autouse=True)
 def _each_warning_is_new() -> None:
-    client_options._tell_ignored.cache_clear()
+    client_options._warn_of_ignored.cache_clear()
 
 
 @pytest.fixture

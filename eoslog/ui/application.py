@@ -211,7 +211,7 @@ class Console:
 
     async def _refused(self, scope: Any, receive: Any, send: Any) -> None:
         page = Page("refused.html", "No access", {"refusal": scope["refusal"]})
-        values = {"query": Query(scope["path"]), "url": "", "section": "", "csrf_token": "", "allow_admin": False}
+        values = {"query": Query(scope["path"]), "url": "", "section": None, "csrf_token": "", "allow_admin": False}
         html = self._templates.page(page, values)
         await HTMLResponse(html, status_code=403)(scope, receive, send)
 
@@ -232,7 +232,7 @@ class Console:
         page = Page("error.html", "Not found" if status == 404 else "Error", {"message": message}, status)
         session = request.scope.get("session")
         csrf_token = session.csrf_token if session is not None else ""
-        values = {"query": query, "url": self._store.store.url, "section": "", "csrf_token": csrf_token}
+        values = {"query": query, "url": self._store.store.url, "section": None, "csrf_token": csrf_token}
         html = self._templates.page(page, {**values, "allow_admin": self._store.allow_admin})
         return HTMLResponse(html, status_code=status)
 

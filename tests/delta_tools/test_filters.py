@@ -189,14 +189,14 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_filters_find_in_spark_what_eoslog_finds(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     store, _ = published(str(tmp_path), seed)
     # Parquet's own bounds ignore NaN, so Spark's filter within files misses NaN in any table.
     spark.conf.set("spark.sql.parquet.filterPushdown", "false")
     table = spark.read.format("delta").load(f"{tmp_path}/t")
 
-    for each in conditions(seed, 40):
+    for each in conditions(seed, 25):
         expected = ids(table.drop("_partition").localCheckpoint().where(each.sql).select("id").toArrow())
         assert ids(table.where(each.sql).select("id").toArrow()) == expected, each.sql
         if each.type != pa.binary():

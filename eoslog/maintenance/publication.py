@@ -196,9 +196,9 @@ class Publisher:
     def publish_all(self) -> list[Publication]:
         """Publish all topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
 
-        If no known topic is published, this sends no request. Otherwise it reads the newest slot. A topic that has not
-        changed since this publisher last published it costs no further request. So if another program deletes such a
-        table, it is published again when the topic changes, or by ``publish``.
+        This reads the newest slot. A topic that has not changed since this publisher last published it costs no further
+        request. So if another program deletes such a table, it is published again when the topic changes, or by
+        ``publish``.
 
         Raises:
             EosLogError: as ``publish``, for one of the topics that failed. All others were published.
@@ -215,11 +215,6 @@ class Publisher:
                 _logger.warning("%s: topic %s was not published: %s", self._store.url, topic, error)
                 return error
 
-        def has_published_topics(state: StoreState, slot: int) -> bool:
-            return any(each.config.is_published for each in state.topics.values())
-
-        if not self._log.read(has_published_topics, refresh=False):
-            return []
         found = self._store.for_each(attempt, self._log.read(changed_topics))
         for each in found:
             if isinstance(each, EosLogError):

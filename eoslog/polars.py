@@ -31,12 +31,12 @@ _DAYS = range((date.min - _EPOCH).days, (date.max - _EPOCH).days + 1)
 def scan_topic(store: Store, topic: str, **options: Any) -> pl.LazyFrame:
     """Return a lazy frame over the rows of a topic that are visible now.
 
-    Each collection reads these same rows, also if the frame is used several times in one query. It fetches only the
-    columns that the query needs. Conditions of the query leave out files, where eoslog's predicates can
-    express them.
+    Every ``collect()`` reads the same rows, even if a query uses the frame twice. It fetches only the columns that the
+    query needs. eoslog skips files by the conditions that its predicates support.
 
     Args:
         options: those of ``Store.scan`` except ``predicate``: for example ``isolation_level``, ``columns``, ``slot``.
+            The frame has ``_partition`` and ``_offset`` only if ``columns`` names them.
 
     Raises:
         UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -91,22 +91,22 @@ def _planned(store: Store, topic: str, options: Mapping[str, Any], predicate: pl
     except InvalidOption:
         if text is None:
             raise
-        # A condition that this topic's columns do not take. Polars filters the rows in any case.
+        # The predicate does not fit the topic's columns. Scan without it: Polars filters the rows.
         return store.scan(topic, **options)
 
 
 def predicate_text(predicate: pl.Expr) -> str | None:
-    """Return a condition in SQL, or None. If the Polars expression is true for a row, the condition is true, too."""
+    """Return a condition in SQL, or None. The condition may accept more rows than the expression, never fewer."""
     return _sql(json.loads(predicate.meta.serialize(format="json")), can_widen=True)
 
 
 def _sql(node: Any, *, can_widen: bool) -> str | None:
     """Return an expression in SQL; None if it cannot be expressed.
 
-    The form of the expressions belongs to Polars and may change. Whatever is not known is left out.
+    The form of the expressions belongs to Polars and may change. Return None for an unknown form.
 
     Args:
-        can_widen: the result may be true for more rows, so a part of a conjunction may be left out.
+        can_widen: True if the result may accept more rows. Then an unknown part of an AND is dropped.
     """
     match node:
         case {"BinaryExpr": {"left": left, "op": op, "right": right}} if op in _CONNECTIVES:

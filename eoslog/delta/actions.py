@@ -95,7 +95,7 @@ class Protocol(Action):
 
 
 class SetTransaction(Action):
-    """The last version of an application. A published topic has (store id, slot)."""
+    """The last version of an application. Of a published topic, the id is the store id and the version is the slot."""
 
     app_id: str
     version: Number
@@ -121,7 +121,7 @@ def encode_version(actions: Iterable[Action], commit_info: Mapping[str, Any]) ->
 
 
 def decode_version(body: bytes, path: str) -> list[Action]:
-    """Decode the actions of a version. Actions of kinds that a published topic does not need are left out.
+    """Decode the actions of a version. Ignore actions of other kinds.
 
     Args:
         path: the path of the version, for error messages.

@@ -132,7 +132,7 @@ class DeltaLog:
         self._newest = _digest(body)
 
     def _open(self) -> None:
-        """Read the last checkpoint, and all versions after it that a LIST shows."""
+        """Read the last checkpoint. Then list the log and read all later versions."""
         # After an error the log is opened again: a table that was read in part must not get a next version.
         self.table = DeltaTable()
         table, newest = self._read_checkpoint(), None
@@ -140,7 +140,7 @@ class DeltaLog:
         listed = self._store.list(self._directory, start_after=self._path(table.version + 1, ""))
         names = (_VERSION.fullmatch(info.path[len(self._directory) :]) for info in listed)
         versions = sorted(int(name[1]) for name in names if name is not None)
-        # Gaps are possible only before the first version, where old versions were deleted.
+        # Vacuum deletes only the oldest versions. A gap after the first listed version is therefore damage.
         paths = [self._path(version) for version in versions]
         for version, path, found in zip(versions, paths, self._store.get_many(paths), strict=True):
             if version != table.version + 1 or found is None:
@@ -185,8 +185,8 @@ class DeltaLog:
             True if this call put the version. After False, ``refresh`` and decide again.
 
         Raises:
-            StoreUnavailable: the put may have landed, or may land later. That does no harm: the version follows from
-                the one before it, and the next ``refresh`` shows whether it is there.
+            StoreUnavailable: the put may have landed, or may land later. This is safe: it can create only the version
+                after the one it was computed from. The next ``refresh`` shows whether it is there.
         """
         version = self.table.version + 1
         if self._store.put_if_absent(self._path(version), body) is not PutOutcome.CREATED:
@@ -203,8 +203,8 @@ class DeltaLog:
     def write_checkpoint(self) -> str:
         """Write a checkpoint of the newest known version, and return its path.
 
-        Several processes may write checkpoints in any order: each one is whole, and ``_last_checkpoint`` is only a hint
-        where to begin.
+        Several processes may write checkpoints in any order. Each checkpoint is complete, and ``_last_checkpoint`` only
+        tells a reader where to start.
         """
         rows: dict[str, list[Any]] = {name: [] for name in _CHECKPOINT_SCHEMA.names}
         actions = self.table.actions()
@@ -224,9 +224,8 @@ class DeltaLog:
 
 
 def unneeded_objects(objects: Sequence[ObjectInfo], before_ms: int) -> list[str]:
-    """Return the objects of a Delta log that describe only versions older than a time (ms).
-
-    A checkpoint that is older than this time, and the versions after it, describe all later versions.
+    """Return the objects before the newest checkpoint that is older than a time (ms). Readers of later versions do not
+    need them.
     """
     versions = [(int(name[1]), info) for info in objects if (name := _NUMBERED.fullmatch(info.path.rpartition("/")[2]))]
     old = [

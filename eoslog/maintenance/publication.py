@@ -2,11 +2,15 @@
 
 A version of the table is the topic's ``snapshot`` at one slot: the rows of all transactions that committed at or before
 it, and no other rows. The Delta log keeps the slot. A publisher compares the files of the newest slot with those of the
-newest version, and puts the next version if absent. So several publishers may work at once. A publisher that dies
-leaves a whole table, because a version is there or not.
+newest version, and puts the next version if absent. So several publishers may work at once. If a publisher dies, the
+table stays valid, because one put writes a whole version.
 
-A Delta stream skips files without ``dataChange``. So this flag is False only if the version moves rows that the table
-has already. To keep such moves apart from new rows, compaction takes only segments that are published.
+A version removes rows or adds new rows, never both, so that a Delta stream may skip versions that remove rows. If there
+are both, the first of two versions removes rows: it shows the transactions of the slot of the version before, less the
+rows removed since. The second one adds the new rows. An overwrite is one version, because it must stay atomic.
+
+A Delta stream skips files without ``dataChange``. The publisher sets it to False only for files of a rewrite, whose
+rows the table already shows. To keep such files apart from new rows, compaction takes only segments that are published.
 """
 
 from __future__ import annotations
@@ -57,8 +61,8 @@ from eoslog.storage.object_store import ObjectStore
 
 _logger = logging.getLogger(__name__)
 _FEATURES = ["appendOnly", "invariants", "eoslog"]
-"""The table's writer features: its property ``appendOnly``, its columns without nulls, and one that no other program
-knows. So Delta's writers refuse the table, and all readers may read it.
+"""The table's writer features. ``appendOnly`` is for the table property, ``invariants`` for columns without nulls. Only
+eoslog supports ``eoslog``, so other writers refuse the table. All readers may read it.
 """
 
 _COLUMNS_WITH_BOUNDS = "delta.dataSkippingStatsColumns"
@@ -67,7 +71,7 @@ If a table lacks the property, they expect bounds of the first 32 columns.
 """
 
 _NEVER = "interval 36500 days"
-"""Delta's VACUUM deletes old files that the Delta log does not name. Here these may be rows that commit later."""
+"""Delta's VACUUM deletes old files that the Delta log does not name. Such files may belong to open transactions."""
 
 _ATTEMPTS = 20
 _PAUSE = Backoff(first_ms=20, longest_ms=1_000)
@@ -120,7 +124,10 @@ class _Published(NamedTuple):
 
 
 class Publisher:
-    """Publishes the topics of one store. Threads may share it. It caches its reads, so use one for all calls."""
+    """Publishes the topics of one store. Threads may share it.
+
+    It caches Delta logs and file lists. Use one for all calls.
+    """
 
     def __init__(
         self,
@@ -160,7 +167,7 @@ class Publisher:
             UnsupportedSchema: Delta has no such type, or allows no such column name.
             CorruptRecord: the Delta log or an index cannot be read.
             RequestTimedOut: other processes changed the table or the topic at each attempt.
-            StoreUnavailable: the version may be there. Publish again.
+            StoreUnavailable: the outcome of the put is unknown. Publish again.
         """
         return self._publish(topic, refresh=True)
 
@@ -190,9 +197,9 @@ class Publisher:
     def publish_all(self) -> list[Publication]:
         """Publish all topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
 
-        If no known topic is published, the call sends no request. Otherwise it reads the newest slot. A topic that has
-        not changed since its last publication by this object costs no further request. So a table that another program
-        deletes is published again when its topic changes, or by ``publish``.
+        The call reads the newest slot. A topic that has not changed since its last publication by this object costs no
+        further request. So a table that another program deletes is published again when its topic changes, or by
+        ``publish``.
 
         Raises:
             EosLogError: as ``publish``, for one of the topics that failed. All others were published.
@@ -211,11 +218,6 @@ class Publisher:
                 _logger.warning("%s: topic %s was not published: %s", self._store.url, topic, error)
                 return error
 
-        def has_published_topics(state: StoreState, slot: int) -> bool:
-            return any(each.config.is_published for each in state.topics.values())
-
-        if not self._log.read(has_published_topics, refresh=False):
-            return []
         found = self._store.for_each(attempt, self._log.read(changed_topics))
         for each in found:
             if isinstance(each, EosLogError):
@@ -439,7 +441,7 @@ def _commit_info(time_ms: int, slot: int, operation: str, commits: Sequence[Mapp
 
 
 def _commits(snapshot: TopicSnapshot, files: Iterable[PublishedFile]) -> list[dict[str, Any]]:
-    """Return the commits with rows in these files, the last ones if there are many."""
+    """Return the commits that wrote these files, at most the newest 100."""
     found = sorted({(file.end_slot, writer_of(file.transactional_id)) for file in files})[-_MOST_COMMITS:]
     described = []
     for slot, writer in found:
@@ -509,7 +511,11 @@ def _removed_range(file: AddFile) -> _Range | None:
 
 
 def _overlapping(ranges: Iterable[_Range]) -> Iterator[list[_Range]]:
-    """Group ranges of one partition that overlap, directly or through others. They are sorted by their begin."""
+    """Group ranges of one partition that overlap, directly or through others.
+
+    Args:
+        ranges: the ranges in the order of partitions and base offsets.
+    """
     together: list[_Range] = []
     end = 0
     for each in ranges:

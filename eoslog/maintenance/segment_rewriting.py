@@ -33,7 +33,7 @@ from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import AbortedTransaction, Batch, Partition, SealedSegment
+from eoslog.state.partition_state import NO_SLOT, AbortedTransaction, Batch, Partition, SealedSegment
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment
@@ -249,11 +249,11 @@ def _published_part(partition: Partition, slot: int | None) -> Partition:
     """Return a partition as if it ended before the first segment with rows that were committed after a slot.
 
     Args:
-        slot: the slot that the newest version of the Delta table shows; None if there is no version.
+        slot: the slot that the newest version of the Delta table shows; None if there is no version. A publisher may
+            be about to put the first one, at a slot before some of the rows. So no segment is rewritten until then.
     """
-    if slot is None:
-        return partition
-    sealed = tuple(takewhile(lambda segment: segment.max_end_slot <= slot, partition.sealed))
+    published = NO_SLOT if slot is None else slot
+    sealed = tuple(takewhile(lambda segment: segment.max_end_slot <= published, partition.sealed))
     if len(sealed) == len(partition.sealed):
         return partition
     return replace(partition, sealed=sealed, segment_base_offset=partition.sealed[len(sealed)].base_offset)

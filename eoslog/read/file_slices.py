@@ -40,6 +40,7 @@ from eoslog.state.sequences import SEQUENCES
 from eoslog.storage.object_store import ObjectStore
 
 _ROWS_A_BATCH = 65_536
+_ROWS_A_STEP = 1 << 20
 _BYTES_AT_ONCE = 32 << 20
 _BYTES_A_STEP = 8 << 20
 """About how many bytes of a file one thread decodes at once. Smaller parts spend more time on the change of threads."""
@@ -106,7 +107,9 @@ def read_slices(
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
     """
-    read = _Read(store, topic, partition, stored, wanted, predicate)
+    # The steps of a pool hold all their rows at once, so they decode them as one batch, which costs less.
+    batch_rows = _ROWS_A_BATCH if threads == 1 else _ROWS_A_STEP
+    read = _Read(store, topic, partition, stored, wanted, predicate, batch_rows)
     files = slices_by_file(slices)
     if threads == 1:
         steps = ((step, step.run()) for pieces in files for step in read.steps(pieces))
@@ -115,10 +118,10 @@ def read_slices(
     threads = threads or store.reads_at_once
     pool = ThreadPoolExecutor(threads)
     try:
-        opened = _ahead(pool, threads, files, read.steps_or_error, read.bytes_to_open)
+        opened = _ahead(pool, 2 * threads, files, read.steps_or_error, read.bytes_to_open)
         decoded = _ahead(
             pool,
-            threads,
+            2 * threads,
             (step for _, of_file in opened for step in of_file),
             # Rows without a file cost no time, but may be many.
             lambda step: list(step.run()) if step.bytes else step.run(),
@@ -138,8 +141,8 @@ def _batches(
     for step, found in steps:
         for rows, batch in found:
             rows_read(rows)
-            if batch.num_rows or predicate is None:
-                yield batch
+            for first in range(0, batch.num_rows, _ROWS_A_BATCH):
+                yield batch.slice(first, _ROWS_A_BATCH)
         if step.completes:
             file_done(step.completes)
 
@@ -154,7 +157,8 @@ def _ahead(
     """Run tasks in a pool, and yield each with its result in their order.
 
     Args:
-        most: how many tasks may run, or have results that were not yielded.
+        most: how many tasks may run, or have results that were not yielded. More than the pool has threads, so that no
+            thread waits while the caller takes the first result.
         size: how many bytes a task needs. Large tasks do not run together.
     """
     waiting = deque[tuple[_Task, Future[_Result]]]()
@@ -207,6 +211,7 @@ class _Read:
         stored: pa.Schema,
         wanted: pa.Schema,
         predicate: Predicate | None,
+        batch_rows: int,
     ) -> None:
         self._store = store
         self._topic = topic
@@ -214,6 +219,8 @@ class _Read:
         self._stored = stored
         self._wanted = wanted
         self._predicate = predicate
+        self._batch_rows = batch_rows
+        """How many rows are decoded at once, at most."""
         extra = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
         self._read = pa.schema([*wanted, *extra])
         """The columns to read. Some of them only the predicate uses."""
@@ -285,7 +292,7 @@ class _Read:
         self, file: DataFile, pieces: Sequence[FileSlice], row: int, last_row: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         columns = [*self._needed, OFFSET_DELTA_COLUMN.name] if _have_gaps(_in_file(pieces)) else self._needed
-        decoded = file.batches(columns, row, last_row - row)
+        decoded = file.batches(columns, row, last_row - row, batch_rows=self._batch_rows)
         return self._filtered(self._with_metadata(decoded, pieces, row))
 
     def _filtered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -181,7 +181,7 @@ class Console:
         """
         monotonic_ms = self._store.store.environment.monotonic_ms
         sent: dict[str, str] = {}
-        written_ms = monotonic_ms()
+        verified, written_ms = self._store.verification.status, monotonic_ms()
         self._streams += 1
         try:
             yield ": open\n\n"
@@ -189,8 +189,9 @@ class Console:
                 await asyncio.sleep(self._store.poll_ms / 1000)
                 try:
                     newest = await run_in_threadpool(self._store.newest_slot)
-                    is_old = monotonic_ms() - written_ms >= _AGES_EVERY_MS or self._store.verification.is_running
-                    if newest == seen and not is_old:
+                    is_old = monotonic_ms() - written_ms >= _AGES_EVERY_MS
+                    status = self._store.verification.status
+                    if newest == seen and status is verified and not is_old:
                         continue
                     parts = await run_in_threadpool(self._live_parts, view, query, session)
                 except EosLogError as error:
@@ -198,7 +199,7 @@ class Console:
                     _logger.info("%s: a page was not brought up to date: %s", query.path, error)
                     yield ": no answer\n\n"
                     continue
-                seen, written_ms = newest, monotonic_ms()
+                seen, verified, written_ms = newest, status, monotonic_ms()
                 changed = "".join(partial(name, html) for name, html in parts.items() if sent.get(name) != html)
                 sent = parts
                 yield _event(changed) if changed else ": nothing new\n\n"
@@ -211,7 +212,7 @@ class Console:
 
     async def _refused(self, scope: Any, receive: Any, send: Any) -> None:
         page = Page("refused.html", "No access", {"refusal": scope["refusal"]})
-        values = {"query": Query(scope["path"]), "url": "", "section": "", "csrf_token": "", "allow_admin": False}
+        values = {"query": Query(scope["path"]), "url": "", "section": None, "csrf_token": "", "allow_admin": False}
         html = self._templates.page(page, values)
         await HTMLResponse(html, status_code=403)(scope, receive, send)
 
@@ -232,7 +233,7 @@ class Console:
         page = Page("error.html", "Not found" if status == 404 else "Error", {"message": message}, status)
         session = request.scope.get("session")
         csrf_token = session.csrf_token if session is not None else ""
-        values = {"query": query, "url": self._store.store.url, "section": "", "csrf_token": csrf_token}
+        values = {"query": query, "url": self._store.store.url, "section": None, "csrf_token": csrf_token}
         html = self._templates.page(page, {**values, "allow_admin": self._store.allow_admin})
         return HTMLResponse(html, status_code=status)
 

@@ -74,7 +74,6 @@ class _Place(NamedTuple):
     slot: int
     floor: int
     """The oldest slot for time travel."""
-    log_time_ms: int
 
 
 class _Found(NamedTuple):
@@ -95,22 +94,19 @@ _NOTHING = _Found((), None, None)
 
 
 def _place(console: ConsoleStore, query: Query) -> _Place:
-    name, wanted = query.text("topic"), query.number("partition") if "partition" not in query.parts else None
-    number = partition_number(query) if "partition" in query.parts else wanted
+    name, is_of_path = query.text("topic"), "partition" in query.parts
 
     def look(state: StoreState, slot: int) -> _Place:
         topic = topic_named(state, name)
         partitions = [state.partitions[each] for each in topic.partition_ids()]
-        chosen = _partition_of(query, topic) if number is None else number
+        chosen = partition_number(query) if is_of_path else _wanted_partition(query, topic)
         if chosen is None:
             filled = (each for each in partitions if each.high_watermark > each.log_start_offset)
             chosen = next(filled, partitions[0]).id.partition
         check_partition(topic, chosen)
         partition = state.partitions[PartitionId(topic.topic_id, chosen)]
         ends = [(each.id.partition, each.log_start_offset, each.high_watermark) for each in partitions]
-        return _Place(
-            topic, partition.copy(), ends, slot, max(topic.created_slot, partition.snapshot_floor), state.time_ms
-        )
+        return _Place(topic, partition.copy(), ends, slot, max(topic.created_slot, partition.snapshot_floor))
 
     return console.store.read(look)
 
@@ -342,11 +338,20 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
 
 
-def _partition_of(query: Query, topic: Topic) -> int | None:
-    """Return the partition of the key that is searched, by the topic's current number of partitions."""
+def _wanted_partition(query: Query, topic: Topic) -> int | None:
+    """Return the partition that a query asks for; None if it asks for none.
+
+    A form always names a partition. So the partition of a key counts before it, and ``in`` before both: the topic may
+    have had fewer partitions, or its writers another partitioner.
+    """
+    if query.text("in"):
+        return query.number("in")
     key = query.text("key")
-    if not key:
-        return None
+    return _partition_of(key, topic) if key else query.number("partition")
+
+
+def _partition_of(key: str, topic: Topic) -> int:
+    """Return the partition of a key by the topic's number of partitions. Raises: InvalidOption"""
     if topic.topic_schema.kind == "records":
         return partition_for_key(key.encode(), topic.partitions)
     try:

@@ -38,7 +38,7 @@ def new_rows_told_as_moved() -> Iterator[None]:
         yield
 
 
-@mutation(PUBLICATIONS)
+@mutation(unit_test=TESTS + "test_removed_rows_and_new_rows_have_a_version_each")
 def new_rows_beside_removed_rows() -> Iterator[None]:
     """A version removes rows and adds new ones: a Delta stream that skips such versions never gets the new rows."""
     with method(publication, "_overwrite_slot", lambda snapshot, files, since: snapshot.slot):

@@ -210,6 +210,19 @@ def test_rows_that_are_not_published_are_not_compacted_yet(store: Store) -> None
     assert rows_by_stream(store.object_store, "t") == [(0, offset) for offset in (0, 2, 4, 6)]
 
 
+def test_nothing_is_compacted_before_the_first_version(store: Store) -> None:
+    """A publisher may be about to put the first version, at a slot before some of the rows."""
+    for key in range(4):
+        write(store, key)
+    seal(store)
+
+    before = store.admin.compact_files("t").compacted
+    store.admin.publish("t")
+    after = store.admin.compact_files("t").compacted
+
+    assert (before, len(after)) == ([], 1)
+
+
 def test_compaction_by_key_and_deletion_change_data(world: World, tmp_path: Path) -> None:
     store = world.process()
     create(store, cleanup_policy="compact,delete")

@@ -84,6 +84,18 @@ def test_a_new_process_reads_each_delta_log_once(world: World, store: Store) -> 
     assert sent(other, coordinator.publish) == {"GET": 1}
 
 
+def test_a_coordinator_that_only_publishes_sees_the_first_published_topic(world: World) -> None:
+    store = world.process()
+    create(store, "t07", TopicConfig())
+    write(store, "t07", 1)
+    coordinator = Coordinator(world.process())
+    assert coordinator.publish() == []
+
+    store.admin.alter_topic("t07", publish="delta")
+
+    assert [each.topic for each in coordinator.publish()] == ["t07"]
+
+
 def test_the_topics_of_one_step_are_compared_with_one_state(world: World, store: Store) -> None:
     for topic in TOPICS[:10]:
         write(store, topic, 2)

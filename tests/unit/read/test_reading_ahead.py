@@ -41,9 +41,9 @@ def test_memory_limits_how_many_compressed_files_are_decoded_ahead(
     decoded: list[object] = []
     batches = DataFile.batches
 
-    def noted(self: DataFile, *args: Any) -> Any:
+    def noted(self: DataFile, *args: Any, **options: Any) -> Any:
         decoded.append(args)
-        return batches(self, *args)
+        return batches(self, *args, **options)
 
     monkeypatch.setattr(DataFile, "batches", noted)
     scan = store.scan("t", columns=columns).to_batches()

@@ -242,6 +242,9 @@ def test_the_progress_of_a_verification_is_shown_although_the_store_does_not_cha
     monkeypatch.setattr(store.environment, "background", lambda work: None)
     run.start(None, data=False)
 
-    _, message = followed(read_only, "/verify", lambda: run._progress("slots", 3, 9), since=newest_slot(store))
+    _, running, ended = followed(
+        read_only, "/verify", lambda: run._progress("slots", 3, 9), run._run, since=newest_slot(store)
+    )
 
-    assert "slots: 3 of 9" in message
+    assert "slots: 3 of 9" in running
+    assert "nothing is wrong" in ended

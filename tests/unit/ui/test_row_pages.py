@@ -145,10 +145,14 @@ def test_rows_are_found_by_key_in_the_partition_of_the_key(store: eoslog.Store, 
         for number in range(20):
             producer.send("payments", key=b"k%d" % number, value=b"v%d" % number)
 
-    page = browser.get("/topics/payments/rows?key=k7")
+    right = partition_for_key(b"k7", 2)
+    page = browser.get(f"/topics/payments/rows?key=k7&partition={1 - right}")
+    elsewhere = browser.get(f"/topics/payments/rows?key=k7&in={1 - right}")
 
+    assert "No row matches" in words(elsewhere)
+    assert f"key=k7&amp;partition={1 - right}&amp;in={1 - right}" in page.text
     assert [row[5:7] for row in rows(page, "List of rows")] == [["k7", "v7"]]
-    assert f"partition {partition_for_key(b'k7', 2)} start" in words(page)
+    assert f"partition {right} start" in words(page)
     assert "No row matches" in words(browser.get("/topics/payments/rows?key=nothing"))
 
 
@@ -176,11 +180,11 @@ def test_a_search_stops_early_and_goes_on_where_it_stopped(
             producer.send("payments", key=b"%d" % number, value=b"v", partition=0)
             producer.flush()
 
-    page = browser.get(f"{PATH}&key=5")
+    page = browser.get(f"{PATH}&key=5&in=0")
 
     assert "No row matches up to offset 2" in words(page)
     assert "from=2" in page.text
-    assert offsets(browser, "key=5&from=4") == [5]
+    assert offsets(browser, "key=5&in=0&from=4") == [5]
 
 
 def test_large_files_are_not_fetched_for_their_values_until_the_user_asks(

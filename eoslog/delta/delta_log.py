@@ -96,8 +96,8 @@ class DeltaLog:
         """Read the versions after the newest known one, and return the table.
 
         Args:
-            check: also read the newest known version. If it is gone or is another one, the log was deleted or restored,
-                and is read anew. False: this is not noticed.
+            check: also read the newest known version again. If it is missing or differs, the log was deleted or
+                restored, and the whole log is read again. False: such a change is not detected.
 
         Raises:
             CorruptRecord: a version or the checkpoint cannot be read.
@@ -203,8 +203,8 @@ class DeltaLog:
     def write_checkpoint(self) -> str:
         """Write a checkpoint of the newest known version, and return its path.
 
-        Several processes may write checkpoints in any order. Each checkpoint is complete, and ``_last_checkpoint`` only
-        tells a reader where to start.
+        Several processes may write checkpoints in any order. Each checkpoint is complete, and ``_last_checkpoint`` is
+        only the place where a reader starts.
         """
         rows: dict[str, list[Any]] = {name: [] for name in _CHECKPOINT_SCHEMA.names}
         actions = self.table.actions()

@@ -190,7 +190,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_filters_find_in_spark_what_eoslog_finds(tmp_path: Path, spark: SparkSession, seed: int) -> None:
+def test_filters_find_the_same_rows_in_spark_and_in_eoslog(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     store, _ = published(str(tmp_path), seed)
     # Parquet's own bounds ignore NaN, so Spark's filter within files misses NaN in any table.
     spark.conf.set("spark.sql.parquet.filterPushdown", "false")

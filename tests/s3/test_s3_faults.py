@@ -359,7 +359,7 @@ def test_missing_credentials_are_a_refusal(
         ({"key": None, "secret": None, "anon": True}, "AccessDenied; check credentials, permissions and options"),
     ],
 )
-def test_a_real_server_s_refusal_says_what_to_mend(
+def test_the_error_after_a_refusal_of_a_real_server_names_the_remedy(
     real_server: S3Server, environment: Environment, wrong: dict[str, Any], message: str
 ) -> None:
     given = {**real_server.options(), **wrong}
@@ -372,7 +372,7 @@ def test_a_real_server_s_refusal_says_what_to_mend(
     assert real_server.key not in str(caught.value)
 
 
-def test_an_endpoint_that_is_no_s3_server_is_told(environment: Environment) -> None:
+def test_an_endpoint_that_is_no_s3_server_is_reported(environment: Environment) -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)

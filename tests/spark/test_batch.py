@@ -183,7 +183,7 @@ def test_a_missing_path_and_an_unknown_option_are_told(spark: SparkSession, stor
         read(spark, store, topics="a")
 
 
-def test_an_error_of_a_task_is_told_without_a_traceback(spark: SparkSession, store: eoslog.Store) -> None:
+def test_an_error_of_a_task_is_reported_without_a_traceback(spark: SparkSession, store: eoslog.Store) -> None:
     store.admin.create_topic("ids", schema=pa.schema([pa.field("id", pa.int64(), nullable=False)]))
 
     with pytest.raises(Exception, match=r"EOSLOG_SCHEMA_MISMATCH.*column 'id' has 1 nulls") as refused:

@@ -159,7 +159,7 @@ def test_the_dashboard_asks_for_metrics_that_exist(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["Containerfile", "eoslog-coordinator.service", "kubernetes.yaml"])
-def test_what_is_deployed_starts_the_coordinator_with_options_that_exist(name: str) -> None:
+def test_deployments_start_the_coordinator_with_options_that_exist(name: str) -> None:
     from eoslog.cli import store_commands  # noqa: F401 - declares the command
     from eoslog.cli.options import COMMANDS
 

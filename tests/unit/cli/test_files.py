@@ -452,7 +452,7 @@ def test_bytes_that_are_no_text_have_no_place_in_csv(command: Command, store: eo
         ("wide.jsonl", '{"carrier": "UA"}\n'.encode("utf-16")),
     ],
 )
-def test_a_file_in_another_encoding_is_told(command: Command, tmp_path: Path, name: str, body: bytes) -> None:
+def test_a_file_in_another_encoding_is_reported(command: Command, tmp_path: Path, name: str, body: bytes) -> None:
     command.ok("topics", "create", "flights", "--column", "carrier:string", "--column", "miles:long")
     (tmp_path / name).write_bytes(body)
 

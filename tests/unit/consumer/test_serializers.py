@@ -138,7 +138,7 @@ def test_the_error_can_be_sent_to_another_process() -> None:
 
 
 @pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "key_deserializer", "value_deserializer"])
-def test_what_is_no_function_is_refused(store: Store, name: str) -> None:
+def test_an_object_that_is_no_function_is_refused(store: Store, name: str) -> None:
     opening = store.consumer if name.endswith("deserializer") else store.producer
 
     with pytest.raises(errors.InvalidOption, match=f"{name} must be a function"):

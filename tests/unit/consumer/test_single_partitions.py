@@ -61,6 +61,6 @@ def test_the_position_of_one_partition_is_a_number_and_of_several_a_dictionary(s
     "call", [Consumer.assign, Consumer.committed, Consumer.position, Consumer.pause, Consumer.seek_to_end]
 )
 @pytest.mark.parametrize("wrong", ["t", 3, [("t", 0, 1)], ["t"]])
-def test_what_is_no_partition_is_refused(store: Store, call: Callable[..., object], wrong: object) -> None:
+def test_an_object_that_is_no_partition_is_refused(store: Store, call: Callable[..., object], wrong: object) -> None:
     with pytest.raises(errors.InvalidRequest, match=r"TopicPartition\(topic, partition\), not"):
         call(store.consumer("g"), wrong)

@@ -83,7 +83,7 @@ def test_a_column_that_is_called_like_an_index_is_data(store: eoslog.Store) -> N
 
 
 @pytest.mark.parametrize("given", NEITHER, ids=lambda each: type(each).__name__)
-def test_what_is_neither_is_refused_with_what_to_do(store: eoslog.Store, given: Any) -> None:
+def test_an_object_that_is_no_table_is_refused_with_a_remedy(store: eoslog.Store, given: Any) -> None:
     store.admin.create_topic("t", schema=ROWS.schema)
 
     name = type(given).__name__

@@ -201,7 +201,7 @@ def test_offsets_of_files_outlive_a_checkpoint(world: World, tmp_path: Path) -> 
     assert {each["dataChange"] for kind in ("add", "remove") for each in newest(other, kind)} == {False}
 
 
-def test_a_table_without_files_lists_its_columns_anew(store: Store) -> None:
+def test_a_table_without_files_lists_all_its_columns_again(store: Store) -> None:
     create(store)
     write(store, numbers(1.0))
     store.admin.publish("t")

@@ -627,7 +627,7 @@ def test_only_a_topic_with_the_setting_is_published(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["00000000000000000000.json", "_last_checkpoint"])
-def test_a_damaged_delta_log_is_told_and_does_not_touch_the_topic(world: World, store: Store, path: str) -> None:
+def test_a_damaged_delta_log_is_reported_and_does_not_touch_the_topic(world: World, store: Store, path: str) -> None:
     write(store, 1)
     store.admin.publish("t")
     store.object_store.put(f"t/_delta_log/{path}", b'{"add": {"path": 5}}')
@@ -638,7 +638,7 @@ def test_a_damaged_delta_log_is_told_and_does_not_touch_the_topic(world: World, 
     assert store.scan("t").to_table()["key"].to_pylist() == [1]
 
 
-def test_a_delta_log_with_a_gap_is_told_each_time(world: World, store: Store) -> None:
+def test_a_delta_log_with_a_gap_is_reported_each_time(world: World, store: Store) -> None:
     for key in range(3):
         write(store, key)
         store.admin.publish("t")

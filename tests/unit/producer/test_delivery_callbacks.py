@@ -1,4 +1,4 @@
-"""``send(on_delivery=…)`` tells of each record what its future tells."""
+"""``send(on_delivery=…)`` calls a function with the result of the record, as its future has it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_flush_tells_the_offsets_in_the_order_of_the_sends(store: Store) -> 
     assert told == [(None, RecordMetadata("t", 0, offset)) for offset in range(3)]
 
 
-def test_it_is_told_in_the_thread_that_flushes(store: Store) -> None:
+def test_the_callback_runs_in_the_thread_that_flushes(store: Store) -> None:
     threads: list[threading.Thread] = []
     producer = store.producer()
     future = producer.send("t", b"v", on_delivery=lambda *given: threads.append(threading.current_thread()))

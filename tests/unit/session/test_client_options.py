@@ -70,7 +70,7 @@ def test_the_signature_of_connect_names_every_option_of_a_store() -> None:
         ("something", None),
     ],
 )
-def test_the_nearest_name_is_found_whatever_the_spelling(name: str, like: str | None) -> None:
+def test_the_nearest_name_is_found_in_other_spellings(name: str, like: str | None) -> None:
     assert nearest(name, ["staged", "transactional_id", "max_block_ms"]) == like
 
 

@@ -191,7 +191,7 @@ def test_the_scripts_of_others_are_those_that_were_published() -> None:
     assert [(name, sha256((assets / name).read_bytes()).hexdigest()) for name, _ in listed] == listed
 
 
-def test_a_page_takes_nothing_from_elsewhere(browser: TestClient) -> None:
+def test_a_page_loads_nothing_from_other_hosts(browser: TestClient) -> None:
     page = browser.get("/").text
 
     assert re.findall(r'(?:src|href|action)="(?!/)(?!#main")([^"]*)', page) == []

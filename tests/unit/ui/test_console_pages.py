@@ -46,7 +46,7 @@ def test_an_empty_store_has_pages_that_say_what_to_do(browser: TestClient) -> No
     assert "was not verified since the console started" in words(browser.get("/verify"))
 
 
-def test_the_overview_counts_what_the_store_holds(store: eoslog.Store, browser: TestClient) -> None:
+def test_the_overview_counts_the_contents_of_the_store(store: eoslog.Store, browser: TestClient) -> None:
     commit(store, "etl-1", [b"a", b"b"])
     commit(store, "etl-2", [b"c"], partition=1)
     held = open_transaction(store, "late", 3)
@@ -60,7 +60,9 @@ def test_the_overview_counts_what_the_store_holds(store: eoslog.Store, browser: 
     held.abort_transaction()
 
 
-def test_the_overview_says_what_holds_readers_back_and_since_when(store: eoslog.Store, browser: TestClient) -> None:
+def test_the_overview_shows_the_transaction_that_holds_readers_back_and_its_age(
+    store: eoslog.Store, browser: TestClient
+) -> None:
     commit(store, "etl-1", [b"a", b"b"])
     held = open_transaction(store, "late", 3)
     open_later = open_transaction(store, "later", 1)
@@ -222,7 +224,7 @@ def test_a_partition_shows_its_segments(store: eoslog.Store, browser: TestClient
         ("/nowhere", 404),
     ],
 )
-def test_a_wrong_address_gets_a_page_that_says_what_is_wrong(browser: TestClient, path: str, status: int) -> None:
+def test_a_wrong_address_gets_a_page_with_the_problem(browser: TestClient, path: str, status: int) -> None:
     answer = browser.get(path)
 
     assert answer.status_code == status

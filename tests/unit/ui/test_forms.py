@@ -129,7 +129,7 @@ def test_a_reset_may_choose_one_topic(store: eoslog.Store, group: str, admin_bro
     assert rows(shown, "Changes") == [["flights-0", "\u2013", "0", ""]]
 
 
-def test_a_reset_that_would_change_something_else_than_was_shown_is_shown_again(
+def test_a_reset_with_other_changes_than_its_dry_run_needs_another_confirmation(
     store: eoslog.Store, group: str, admin_browser: TestClient
 ) -> None:
     shown = send(admin_browser, "/groups/reset", id=group, way="to_latest")
@@ -161,7 +161,7 @@ def test_a_group_with_members_is_not_reset(store: eoslog.Store, group: str, admi
 @pytest.mark.parametrize(
     ("way", "value"), [("", ""), ("sideways", ""), ("to_offset", ""), ("shift_by", "one"), ("to_datetime", "noon")]
 )
-def test_a_wrong_way_to_reset_offsets_says_what_is_expected(
+def test_the_error_after_a_wrong_reset_of_offsets_names_the_valid_value(
     group: str, admin_browser: TestClient, way: str, value: str
 ) -> None:
     answer = send(admin_browser, "/groups/reset", id=group, way=way, value=value)

@@ -564,7 +564,7 @@ def test_files_that_nobody_names_are_told_and_no_fault(store: Store) -> None:
     assert "2 objects" in found[1].problem
 
 
-def test_files_of_refused_delta_writers_are_told_as_files_that_vacuum_deletes(store: Store) -> None:
+def test_files_of_refused_delta_writers_are_reported_as_files_that_vacuum_deletes(store: Store) -> None:
     topic = active_data(store).partition("/")[0]
     store.object_store.put(f"{topic}/_partition=0/part-00000.parquet", b"rows")
     store.object_store.put("no-topic/_partition=0/part-00000.parquet", b"rows")

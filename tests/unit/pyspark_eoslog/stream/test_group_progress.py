@@ -57,7 +57,7 @@ def test_the_group_has_the_end_of_the_last_finished_micro_batch(store: eoslog.St
     assert group_offsets(store) == ends(second)
 
 
-def test_what_the_group_has_is_not_committed_again(store: eoslog.Store) -> None:
+def test_offsets_of_the_group_are_not_committed_again(store: eoslog.Store) -> None:
     produce(store, 1)
     stream = reader(store, groupId=GROUP)
     end = step(stream, stream.initialOffset())
@@ -148,8 +148,8 @@ def test_a_group_with_members_is_left_alone_with_one_warning(
         second = step(stream, first)
         stream.commit(second)
 
-    assert [each for each in caplog.messages if "EOSLOG_GROUP_NOT_EMPTY" in each and "stream goes on" in each]
-    assert len([each for each in caplog.messages if "stream goes on" in each]) == 1
+    assert [each for each in caplog.messages if "EOSLOG_GROUP_NOT_EMPTY" in each and "stream continues" in each]
+    assert len([each for each in caplog.messages if "stream continues" in each]) == 1
 
 
 @pytest.mark.parametrize(("error", "shown"), [(StoreUnavailable("away"), True), (StoreAccessDenied("no"), False)])
@@ -188,7 +188,7 @@ def test_a_stream_of_slots_is_refused(store: eoslog.Store) -> None:
         reader(store, groupId=GROUP, isolationLevel="snapshot")
 
 
-def test_an_administrator_raises_offsets_and_is_told_which(store: eoslog.Store) -> None:
+def test_an_administrator_raises_offsets_and_gets_the_raised_ones(store: eoslog.Store) -> None:
     topic_id = store.admin.create_partitions("in", 2).topic_id
     places = [TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("gone", 0)]
     offsets, ids = dict.fromkeys(places, 5), {"in": topic_id, "gone": "ab" * 16}

@@ -27,7 +27,7 @@ from tests.unit.pyspark_eoslog.stream.world import SCHEMA
     ],
     ids=["initial", "limit", "available now", "latest", "next", "partitions"],
 )
-def test_wrong_options_are_told_at_the_first_call(
+def test_wrong_options_are_reported_at_the_first_call(
     store: eoslog.Store, option: str, call: Callable[[EosLogStreamReader], object]
 ) -> None:
     source = DefaultSource({"path": store.url, "topic": "in", option: "latest"})

@@ -88,7 +88,7 @@ def test_without_the_option_an_unknown_topic_or_store_is_refused_and_the_option_
     assert eoslog.connect(root).admin.list_topics() == []
 
 
-def test_what_no_topic_can_be_creates_nothing(root: str) -> None:
+def test_a_write_that_no_topic_can_hold_creates_nothing(root: str) -> None:
     with pytest.raises(InvalidOption, match="name it with option 'topic'"):
         EosLogWriter(Options.of({"path": root, "createTopic": "true"}), ROWS, overwrite=False)
     with pytest.raises(InvalidTopic, match="key column 'tail'"):

@@ -6,10 +6,12 @@ a file in another user's directory could send requests, signed with this user's 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +30,7 @@ from eoslog.state.expiry import (
 )
 from eoslog.storage.s3_options import S3Options
 
+_logger = logging.getLogger(__name__)
 CONFIG_VARIABLE = "EOSLOG_CONFIG"
 _S3_DEFAULTS = S3Options()
 _PREFIX = "EOSLOG_"
@@ -197,11 +200,19 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_variables() -> None:
-    """Refuse an unknown variable. The settings library would ignore it silently, or say nothing of its spelling."""
+    """Refuse a variable that seems to be misspelled. The settings library would ignore it silently.
+
+    A variable that resembles no setting may belong to another program, such as ``EOSLOG_VERSION`` of an image. So it
+    gets a warning only.
+    """
     valid = _variables()
     for given, value in os.environ.items():
         name = given.upper()
         if not name.startswith(_PREFIX) or name in valid or not value or _NO_SETTINGS.fullmatch(name):
+            continue
+        hint = _hint(name, valid, _PREFIX)
+        if "__" not in name and not hint:
+            _warn(given)
             continue
         if _SECRET.search(name):
             raise _no_secrets("the environment", given)
@@ -209,9 +220,15 @@ def _check_variables() -> None:
         beside = [each for each in valid if each.startswith(f"{section}__")]
         sections = [f"{_PREFIX}{each.upper()}{'__…' * (each != 'store')}" for each in Settings.model_fields]
         raise InvalidOption(
-            f"environment variable {given} is unknown; {_hint(name, valid, _PREFIX)}valid are {CONFIG_VARIABLE}, "
+            f"environment variable {given} is unknown; {hint}valid are {CONFIG_VARIABLE}, "
             + ", ".join(beside or sections)
         )
+
+
+@cache
+def _warn(variable: str) -> None:
+    """Warn of an unknown variable, once in a process."""
+    _logger.warning("environment variable %s is no setting of eoslog and is ignored", variable)
 
 
 def _variables() -> list[str]:

@@ -505,14 +505,18 @@ class Producer:
             staged = self._sender.staged_batches()
             holds = self._sender.has_appended or staged or self._requests.has_offsets or work is not None
             committed = True
+            summary: CommitSummary | None = None
             if holds or self._requests.prepared is not None:
                 upload_ms = self._sender.upload_ms
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
                 committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
-                if _logger.isEnabledFor(logging.INFO):
-                    self._log_commit(summary, was_replay=not committed)
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
+            if summary is not None and _logger.isEnabledFor(logging.INFO):
+                # The transaction is committed. Nothing that goes wrong with its log line may say otherwise, not even an
+                # error of a handler of the application.
+                with suppress(Exception):
+                    self._log_commit(summary, was_replay=not committed)
             return committed
 
     def _log_commit(self, summary: CommitSummary, *, was_replay: bool) -> None:

@@ -84,6 +84,8 @@ class DeltaLog:
         self._opened_ms = 0
         self._newest: bytes | None = None
         """The digest of the newest known version; None if only its checkpoint was read."""
+        self._checked: tuple[int, bytes | None] = (-1, None)
+        """The newest version that was compared with the log, and its digest. Later ones may be of another log."""
 
     def _path(self, version: int, suffix: str = "json") -> str:
         return f"{self._directory}{version:020d}.{suffix}"
@@ -96,8 +98,8 @@ class DeltaLog:
         """Read the versions after the newest known one, and return the table.
 
         Args:
-            check: also read the newest known version again. If it is missing or differs, the log was deleted or
-                restored, and the whole log is read again. False: such a change is not detected.
+            check: also read the newest version that was compared before. If it is missing or differs, the log was
+                deleted or restored, and the whole log is read again. False: such a change is not detected.
 
         Raises:
             CorruptRecord: a version or the checkpoint cannot be read.
@@ -106,26 +108,29 @@ class DeltaLog:
             # The version after the newest known one may be gone if this process was paused for long.
             self._open()
             check = False
-        known = [self._path(self.table.version)] if check else []
+        known = [self._path(self._checked[0])] if check else []
         *checked, found = self._store.get_many([*known, self._path(self.table.version + 1)])
-        if check and not self._is_newest(checked[0]):
+        if check and not self._is_checked(checked[0]):
             self._open()
             found = self._next()
         while found is not None:
             self._apply(self.table.version + 1, found.body)
             found = self._next()
+        if check:
+            self._checked = self.table.version, self._newest
         return self.table
 
     def _next(self) -> StoredObject | None:
         return self._store.get_many([self._path(self.table.version + 1)])[0]
 
-    def _is_newest(self, found: StoredObject | None) -> bool:
-        """Return True if this is the newest known version."""
+    def _is_checked(self, found: StoredObject | None) -> bool:
+        """Return True if this is the version that was compared before."""
         if found is None:
             return False
-        if self._newest is None:
+        version, digest = self._checked
+        if digest is None and self.table.version == version:
             self._newest = _digest(found.body)
-        return self._newest == _digest(found.body)
+        return digest is None or digest == _digest(found.body)
 
     def _apply(self, version: int, body: bytes) -> None:
         self.table.apply(version, decode_version(body, self._path(version)))
@@ -151,6 +156,7 @@ class DeltaLog:
             table.apply(version, decode_version(found.body, path))
             newest = _digest(found.body)
         self.table, self._newest, self._checkpoint_version = table, newest, checkpoint_version
+        self._checked = table.version, newest
         self._opened_ms = self._store.clock.now_ms()
 
     def _read_checkpoint(self) -> DeltaTable:
@@ -193,6 +199,7 @@ class DeltaLog:
             return False
         self.table.apply(version, actions)
         self._newest = _digest(body)
+        self._checked = version, self._newest
         return True
 
     @property

@@ -237,10 +237,16 @@ class Publisher:
             topic_id = state.topic_ids.get(topic)
             return topic_id is not None and state.topics[topic_id].config.is_published
 
-        if self._log.read(is_published):
-            self.publish(topic)
-        else:
-            self._put_next(topic, lambda table, _: self._log.read(lambda state, slot: _emptied(state, slot, table)))
+        def emptied(state: StoreState, slot: int, table: DeltaTable) -> list[_Version]:
+            return [] if is_published(state, slot) else _emptied(state, slot, table)
+
+        if not self._log.read(is_published):
+            self._put_next(topic, lambda table, _: self._log.read(lambda state, slot: emptied(state, slot, table)))
+            if not self._log.read(is_published):
+                return
+            # The topic was published again meanwhile. If the table still had its files, that put no version, and so
+            # nothing kept this call from emptying it.
+        self.publish(topic)
 
     def _put_next(self, topic: str, decide: Callable[[DeltaTable, PublishedFiles], list[_Version]]) -> Publication:
         """Put the next versions of a table.

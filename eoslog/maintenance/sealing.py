@@ -18,7 +18,7 @@ from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import SegmentSealed
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Partition
-from eoslog.state.partitions import partition_of, sealable_end
+from eoslog.state.partitions import sealable_end
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment
@@ -49,15 +49,14 @@ def seal_now(
 ) -> list[SegmentSealed]:
     """Seal the active segments of topics, even if they are small and new. Return the entries of this call.
 
-    The call seals up to the last stable offsets at its beginning. So it ends even if other processes keep writing.
-
-    Raises:
-        UnknownTopicOrPartition
+    The call seals up to the last stable offsets at its beginning. So it ends even if other processes keep writing. It
+    skips a name without a topic, because another process may have deleted the topic meanwhile.
     """
     ends = log.read(
         lambda state, slot: {
-            each: partition_of(state, each).last_stable_offset
+            each: state.partitions[each].last_stable_offset
             for topic in topics
+            if topic in state.topic_ids
             for each in topic_named(state, topic).partition_ids()
         }
     )

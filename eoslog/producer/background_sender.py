@@ -11,6 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from eoslog.errors import InvalidOption, is_whole_number, quoted
+from eoslog.session.time_limits import LONGEST_WAIT_MS
 from eoslog.storage.environment import Environment
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class BackgroundSender:
             flush: writes the rows that wait, and returns True if rows still wait. It is called with the lock.
         """
         self._environment = environment
-        self._linger_ms = linger_ms
+        self._linger_ms = min(linger_ms, LONGEST_WAIT_MS)
         self._lock = lock
         self._flush = flush
         self._wakeups: SimpleQueue[None] = SimpleQueue()

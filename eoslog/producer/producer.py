@@ -22,6 +22,7 @@ from eoslog.errors import (
     InvalidOption,
     InvalidRequest,
     OpenedBeforeFork,
+    RequestTimedOut,
     RetriableError,
     TransactionAborted,
     is_whole_number,
@@ -50,6 +51,7 @@ from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
+_BACKGROUND_FLUSH = "the background flush"
 
 
 class Producer:
@@ -335,7 +337,7 @@ class Producer:
         with self._calls.of("flush()", timeout):
             self._lifecycle.check_not_closed("flush()")
             if self.transactional_id is None:
-                self._lifecycle.check_not_fatal()
+                self._check_not_fatal()
             elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
                 # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
                 return
@@ -355,7 +357,7 @@ class Producer:
             # In other phases a call of the user writes the rows, or has given them up.
             return False
         try:
-            with self._calls.of("the background flush"):
+            with self._calls.of(_BACKGROUND_FLUSH):
                 self._flush_rows()
         except RetriableError as error:
             _logger.info("%s: the background flush tries again: %s", self._store.url, error)
@@ -367,6 +369,12 @@ class Producer:
             if self.transactional_id is None:
                 self._unreported = error
         return self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
+
+    def _check_not_fatal(self) -> None:
+        """Raises: the error that ended a producer without transactions."""
+        if self._lifecycle.has_failed:
+            self._unreported = None
+        self._lifecycle.check_not_fatal()
 
     def _raise_unreported(self) -> None:
         """Raises: the error of the background flush that no call has raised yet."""
@@ -497,14 +505,18 @@ class Producer:
             staged = self._sender.staged_batches()
             holds = self._sender.has_appended or staged or self._requests.has_offsets or work is not None
             committed = True
+            summary: CommitSummary | None = None
             if holds or self._requests.prepared is not None:
                 upload_ms = self._sender.upload_ms
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
                 committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
-                if _logger.isEnabledFor(logging.INFO):
-                    self._log_commit(summary, was_replay=not committed)
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
+            if summary is not None and _logger.isEnabledFor(logging.INFO):
+                # The transaction is committed. Nothing that goes wrong with its log line may say otherwise, not even an
+                # error of a handler of the application.
+                with suppress(Exception):
+                    self._log_commit(summary, was_replay=not committed)
             return committed
 
     def _log_commit(self, summary: CommitSummary, *, was_replay: bool) -> None:
@@ -601,9 +613,20 @@ class Producer:
         ends_ms = self._store.environment.monotonic_ms() + timeout_ms
         self._background.stop()
         try:
-            self._calls.close(timeout_ms, self._finish)
+            cut = self._calls.close(timeout_ms, self._finish)
         finally:
             self._background.join(max(0, ends_ms - self._store.environment.monotonic_ms()))
+        if cut == _BACKGROUND_FLUSH and timeout_ms > 0:
+            # The call of a user would raise an error. Of this one only close() can report that it did not end.
+            if self.transactional_id is None:
+                raise DeliveryTimedOut(
+                    f"the producer was closed after {timeout_ms} ms, before its rows were acknowledged; some may have "
+                    "been written, or be written later"
+                )
+            raise RequestTimedOut(
+                f"the producer was closed after {timeout_ms} ms, before its transaction was aborted. The transaction's "
+                "own timeout ends it"
+            )
 
     def _flush_at_exit(self, timeout_ms: int) -> None:
         """Flush at interpreter exit if the producer has no transactional id. Never raises."""
@@ -631,7 +654,10 @@ class Producer:
         phase = self._lifecycle.phase
         if phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR):
             self.abort_transaction()
-        elif self.transactional_id is None and phase not in (ProducerPhase.CLOSED, ProducerPhase.FATAL_ERROR):
+        elif phase is ProducerPhase.FATAL_ERROR:
+            # No call has raised it yet if the background flush met it.
+            self._raise_unreported()
+        elif self.transactional_id is None and phase is not ProducerPhase.CLOSED:
             try:
                 self.flush()
             except RetriableError as error:

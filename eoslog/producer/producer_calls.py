@@ -227,15 +227,19 @@ class ProducerCalls:
             found = self._by_name[name] = ProducerCall(self, name)
         return found
 
-    def close(self, timeout_ms: int, finish: Callable[[], None]) -> None:
+    def close(self, timeout_ms: int, finish: Callable[[], None]) -> str | None:
         """Make the last call, then shut the producer, also after an error.
 
         If a call of another thread does not end in time, it is cut short, and its thread shuts the producer afterwards.
         In a forked child this does nothing: the rows and the transaction belong to the parent.
+
+        Returns:
+            The call that was cut short, so that ``finish`` was not called; None if there was none.
         """
         if not self.home.is_this:
-            return
+            return None
         if not self.lock.acquire(timeout=timeout_ms / 1000):
+            cut = next(iter(self.under_way.copy()), None)
             self.is_to_be_closed = True
             self.limits.cut_short()
             if self.lock.acquire(blocking=False):
@@ -245,7 +249,7 @@ class ProducerCalls:
                     self.shut_if_asked()
                 finally:
                     self.lock.release()
-            return
+            return cut
         try:
             with self.limits.call("close()", timeout_ms):
                 if timeout_ms > 0:
@@ -253,6 +257,7 @@ class ProducerCalls:
         finally:
             self._shut()
             self.lock.release()
+        return None
 
     def at_exit(self, timeout_ms: int, flush: Callable[[], None]) -> None:
         """Flush at interpreter exit. Wait at most ``timeout_ms`` for another thread's call, then as long for answers.
@@ -289,7 +294,9 @@ class ProducerCalls:
 
 
 def _timeout_ms(timeout: float) -> int:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or isnan(timeout):
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    # A large int is no float.
+    if not is_number or (isinstance(timeout, float) and isnan(timeout)):
         raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be a number of seconds, negative for no limit")
     return LONGEST_WAIT_MS if timeout < 0 else int(min(timeout * 1000, LONGEST_WAIT_MS))
 

@@ -6,17 +6,19 @@ a file in another user's directory could send requests, signed with this user's 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from eoslog.errors import InvalidOption, unknown
+from eoslog.errors import InvalidOption, nearest, unknown
 from eoslog.log.replica import LogConfig
 from eoslog.state.expiry import (
     DELETED_FILE_RETENTION_MS,
@@ -28,6 +30,7 @@ from eoslog.state.expiry import (
 )
 from eoslog.storage.s3_options import S3Options
 
+_logger = logging.getLogger(__name__)
 CONFIG_VARIABLE = "EOSLOG_CONFIG"
 _S3_DEFAULTS = S3Options()
 _PREFIX = "EOSLOG_"
@@ -196,11 +199,19 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_variables() -> None:
-    """Refuse an unknown variable. The settings library ignores some of them, and suggests no name for the others."""
+    """Refuse a variable that seems to be misspelled. The settings library would ignore it silently.
+
+    A variable that resembles no setting may belong to another program, such as ``EOSLOG_VERSION`` of an image. So it
+    gets a warning only.
+    """
     valid = _variables()
     for given, value in os.environ.items():
         name = given.upper()
         if not name.startswith(_PREFIX) or name in valid or not value or _NO_SETTINGS.fullmatch(name):
+            continue
+        like = nearest(name.removeprefix(_PREFIX), [each.removeprefix(_PREFIX) for each in valid])
+        if "__" not in name and like is None:
+            _warn(given)
             continue
         if _SECRET.search(name):
             raise _no_secrets("the environment", given)
@@ -209,6 +220,12 @@ def _check_variables() -> None:
         sections = [f"{_PREFIX}{each.upper()}{'__…' * (each != 'store')}" for each in Settings.model_fields]
         listed = [CONFIG_VARIABLE, *(beside or sections)]
         raise InvalidOption(unknown(f"environment variable {given}", name, valid, listed=listed, prefix=_PREFIX))
+
+
+@cache
+def _warn(variable: str) -> None:
+    """Warn of an unknown variable, once in a process."""
+    _logger.warning("environment variable %s is no setting of eoslog and is ignored", variable)
 
 
 def _variables() -> list[str]:

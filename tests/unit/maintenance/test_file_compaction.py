@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
+from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
+from eoslog.admin.admin import Admin
 from eoslog.format.kafka_files import decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
 from eoslog.maintenance.file_compaction import FileCompactionReport, chunks, compact_files, doubling_runs
@@ -506,3 +507,24 @@ def test_keys_are_compacted_now_in_compacted_topics_alone(objects: MemoryStore) 
     assert [row["value"] for row in store.scan("balances").to_table().to_pylist()] == [b"2"]
     store.admin.compact_keys(now=True)
     assert partition(store).sealed == ()
+
+
+def test_a_topic_that_is_deleted_while_all_topics_are_compacted_stops_no_other(
+    store: Store, objects: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.admin.create_topic("gone")
+    admin, other = store.admin, Store(objects, Environment()).admin
+    names = admin.list_topics()
+    other.delete_topic("gone")
+    monkeypatch.setattr(Admin, "list_topics", lambda self: names)
+
+    (compacted,) = admin.compact_files(now=True).compacted
+
+    assert compacted.topic == "t"
+
+
+def test_a_topic_that_does_not_exist_cannot_be_compacted_now(store: Store) -> None:
+    with pytest.raises(UnknownTopicOrPartition):
+        store.admin.compact_files("none", now=True)
+    with pytest.raises(UnknownTopicOrPartition):
+        store.admin.compact_keys("none", now=True)

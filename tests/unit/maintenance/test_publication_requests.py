@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
-from eoslog.maintenance.publication import Publisher
+from eoslog.maintenance.publication import Publication, Publisher
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from tests.delta_logs import versions
@@ -171,6 +172,38 @@ def test_a_table_that_became_empty_while_its_topic_was_not_published_gets_its_ro
     assert len(row_places(store.object_store, "t07")) == 3
 
 
+@pytest.mark.parametrize("point", ["log.read", "delta.version.planned"])
+def test_a_table_whose_topic_is_published_again_while_vacuum_empties_it_keeps_its_rows(
+    world: World, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = world.process(), world.process()
+    create(store, "t07")
+    write(store, "t07", 1)
+    coordinator = Coordinator(store)
+    coordinator.publish()
+    other.admin.alter_topic("t07", publish="none")
+
+    def publish_again() -> None:
+        store.admin.alter_topic("t07", publish="delta")
+        coordinator.publish()
+
+    publisher = Publisher.of(other)
+    if point == "delta.version.planned":
+        asleep_at(other, point, publish_again)
+    else:
+        put_next = publisher._put_next
+
+        def late(*arguments: Any) -> Publication:
+            publish_again()
+            return put_next(*arguments)
+
+        monkeypatch.setattr(publisher, "_put_next", late)
+    publisher.release_files("t07")
+    coordinator.publish()
+
+    assert len(row_places(store.object_store, "t07")) == 1
+
+
 def test_a_table_that_another_process_has_published_at_a_later_slot_is_left(world: World) -> None:
     store, other = world.process(), world.process()
     for topic in ("a", "b"):
@@ -262,6 +295,31 @@ def test_a_delta_log_that_was_deleted_is_written_anew(world: World, versions_aga
 
     assert found.version == versions_again
     assert len(row_places(store.object_store, "t07")) == 3 + versions_again
+
+
+@pytest.mark.parametrize("look", ["compaction", "metrics"])
+def test_a_process_does_not_mix_a_deleted_delta_log_with_the_one_written_since(world: World, look: str) -> None:
+    store, other = world.process(), world.process()
+    create(store, "t07")
+    for key in range(4):
+        write(store, "t07", key)
+    other.admin.publish("t07")
+    seal_segments(other.log, other.object_store, other.environment)
+    store.object_store.delete([info.path for info in store.object_store.list("t07/_delta_log/")])
+    for key in range(3):
+        write(store, "t07", 10 + key)
+        store.admin.publish("t07")
+
+    # It reads the version after the only one that it knows, which is of the new log.
+    if look == "compaction":
+        other.admin.compact_files("t07")
+    else:
+        other.metrics()
+    write(store, "t07", 20)
+    other.admin.publish("t07")
+
+    rows = store.scan("t07", columns=["_partition", "_offset"]).to_table().to_pylist()
+    assert row_places(store.object_store, "t07") == [tuple(row.values()) for row in rows]
 
 
 def test_publish_writes_a_deleted_delta_log_anew_although_the_topic_did_not_change(store: Store) -> None:

@@ -75,3 +75,12 @@ def test_every_call_of_a_transaction_takes_a_timeout(store: Store, world: World)
 def test_a_timeout_is_a_number(store: Store, wrong: float) -> None:
     with pytest.raises(errors.InvalidRequest, match="it must be a number of seconds"):
         store.producer().flush(wrong)
+
+
+def test_a_timeout_may_be_any_whole_number(store: Store) -> None:
+    producer = store.producer()
+    producer.send("t", b"v")
+
+    producer.flush(10**400)
+
+    assert values(store) == [b"v"]

@@ -455,6 +455,90 @@ def test_a_close_that_does_not_wait_writes_nothing_and_ends_the_thread(local: St
     assert values(local) == []
 
 
+def test_an_error_that_ends_the_producer_reaches_its_close(
+    store: Store, background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer(linger_ms=5)
+    future = producer.send("t", b"v")
+
+    def fail() -> None:
+        raise errors.CorruptRecord("the log is damaged")
+
+    monkeypatch.setattr(producer._sender, "flush", fail)
+    background.work()
+
+    with pytest.raises(errors.CorruptRecord) as raised:
+        producer.close()
+
+    assert future.exception() is raised.value
+    producer.close()
+
+
+def test_an_error_that_ends_the_producer_is_reported_by_its_flush_and_not_again_by_its_close(
+    store: Store, background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer(linger_ms=5)
+    producer.send("t", b"v")
+
+    def fail() -> None:
+        raise errors.CorruptRecord("the log is damaged")
+
+    monkeypatch.setattr(producer._sender, "flush", fail)
+    background.work()
+
+    with pytest.raises(errors.CorruptRecord):
+        producer.flush()
+    producer.close()
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "error"), [(None, errors.DeliveryTimedOut), ("tx", errors.RequestTimedOut)]
+)
+def test_a_close_that_cuts_the_background_flush_short_says_so(
+    local: Store, monkeypatch: pytest.MonkeyPatch, transactional_id: str | None, error: type[Exception]
+) -> None:
+    before = set(threading.enumerate())
+    producer = local.producer(transactional_id, linger_ms=0)
+    if transactional_id is not None:
+        producer.init_transactions()
+        producer.begin_transaction()
+    asked, answered = threading.Event(), threading.Event()
+    put_if_absent = local.object_store.put_if_absent
+
+    def late(path: str, body: bytes) -> object:
+        if "/slot/" not in path:
+            return put_if_absent(path, body)
+        asked.set()
+        answered.wait(LONGEST_WAIT_S)
+        raise errors.StoreUnavailable("no answer")
+
+    monkeypatch.setattr(local.object_store, "put_if_absent", late)
+    future = producer.send("t", b"v")
+    (thread,) = set(threading.enumerate()) - before
+    assert asked.wait(LONGEST_WAIT_S)
+
+    try:
+        with pytest.raises(error, match="was closed"):
+            producer.close(timeout=0.01)
+    finally:
+        answered.set()
+
+    thread.join(LONGEST_WAIT_S)
+    assert isinstance(future.exception(0), errors.TransactionAborted)
+
+
+def test_a_row_may_wait_for_longer_than_a_thread_can(local: Store) -> None:
+    before = set(threading.enumerate())
+    producer = local.producer(linger_ms=10**18)
+    producer.send("t", b"v")
+    (thread,) = set(threading.enumerate()) - before
+
+    producer.close()
+
+    thread.join(LONGEST_WAIT_S)
+    assert values(local) == [b"v"]
+
+
 class _Died(BaseException):
     pass
 

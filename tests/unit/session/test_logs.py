@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import eoslog
 from eoslog.storage.request_log import is_logged
 from tests.pages import REPOSITORY, fenced_blocks
+from tests.unit.support.world import values
 
 REQUESTS = "eoslog.storage.requests"
 
@@ -52,6 +55,59 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
     )
     assert replayed == f"{url}: transactional id 'etl-1': the version was committed before"
     assert told(caplog, REQUESTS) == []
+
+
+class _Handler(logging.Handler):
+    """Hands the lines of producers to a function."""
+
+    def __init__(self, emitted: Callable[[str], object]) -> None:
+        super().__init__()
+        self._emitted = emitted
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._emitted(record.getMessage())
+
+
+@contextmanager
+def handled(emitted: Callable[[str], object]) -> Iterator[None]:
+    logger, handler = logging.getLogger("eoslog.producer"), _Handler(emitted)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+def test_a_handler_that_fails_does_not_fail_the_commit(store: eoslog.Store) -> None:
+    def fail(line: str) -> None:
+        raise OSError("the disk of the log is full")
+
+    with store.producer("etl-1") as producer, handled(fail):
+        producer.init_transactions()
+        for value in (b"1", b"2"):
+            producer.begin_transaction()
+            producer.send("t", value)
+            assert producer.commit_transaction()
+
+    assert values(store) == [b"1", b"2"]
+
+
+def test_a_handler_may_write_its_lines_to_the_store(store: eoslog.Store) -> None:
+    store.admin.create_topic("lines")
+
+    def write(line: str) -> None:
+        with store.producer() as lines:
+            lines.send("lines", line.encode())
+
+    with handled(write):
+        commit(store)
+
+    assert values(store) == [b"v"]
+    (line,) = values(store, "lines")
+    assert b"committed 1 rows" in line
 
 
 def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

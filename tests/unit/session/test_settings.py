@@ -106,7 +106,7 @@ def test_a_file_that_nobody_names_is_not_read(tmp_path: Path, monkeypatch: pytes
         ("EOSLOG_S3__ENDPONT_URL", "x", r"EOSLOG_S3__ENDPONT_URL is unknown; did you mean 'EOSLOG_S3__ENDPOINT_URL'\?"),
         ("EOSLOG_S3_ENDPOINT_URL", "x", r"did you mean 'EOSLOG_S3__ENDPOINT_URL'\?"),
         ("EOSLOG_STROE", "x", r"did you mean 'EOSLOG_STORE'\?"),
-        ("EOSLOG_BUCKET", "x", "EOSLOG_BUCKET is unknown; valid are EOSLOG_CONFIG, EOSLOG_STORE, EOSLOG_LOG__…"),
+        ("EOSLOG_B__X", "x", "EOSLOG_B__X is unknown; valid are EOSLOG_CONFIG, EOSLOG_STORE, EOSLOG_LOG__…"),
         ("EOSLOG_S3__REGION__NAME", "x", r"did you mean 'EOSLOG_S3__REGION'\?"),
         ("eoslog_s3__regoin", "x", r"eoslog_s3__regoin is unknown; did you mean 'EOSLOG_S3__REGION'\?"),
         ("EOSLOG_S3", '{"regoin": "x"}', r"s3\.regoin.*did you mean 'region'\?"),
@@ -143,6 +143,19 @@ def test_a_variable_of_another_program_is_left_alone(
     monkeypatch.setenv(variable, value)
 
     assert load_settings() == Settings()
+
+
+@pytest.mark.parametrize("variable", ["EOSLOG_VERSION", "EOSLOG_HOME", "EOSLOG_LOG_LEVEL", "EOSLOG_API_TOKEN"])
+def test_a_variable_that_resembles_no_setting_gets_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "hush")
+
+    assert load_settings() == load_settings() == Settings()
+
+    (warning,) = caplog.messages
+    assert variable in warning
+    assert "hush" not in warning
 
 
 def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_every_page_is_readable_while_a_soak_writes(browser: Browser, tmp_path: 
         [sys.executable, "-m", "tests.soak.run", "--minutes", "1", "--no-spark", "--folder", str(folder)],
         cwd=REPOSITORY,
         # A file system that the soak mounts for itself would not be seen by the console.
-        env=os.environ | {"EOSLOG_SOAK_OWN_MOUNTS": "1", "PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | {"EOSLOG_TEST_OWN_MOUNTS": "1", "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

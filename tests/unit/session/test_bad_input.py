@@ -52,6 +52,16 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         "absent.*records, typed",
     ),
     "an unknown topic to read": (lambda store: store.scan("absent"), eoslog.UnknownTopicOrPartition, "records, typed"),
+    "half a surrogate pair in a group id": (
+        lambda store: store.consumer("\ud800"),
+        eoslog.InvalidRequest,
+        "group id .* half a surrogate pair",
+    ),
+    "half a surrogate pair in a transactional id": (
+        lambda store: store.producer("\ud800"),
+        eoslog.InvalidRequest,
+        "transactional id .* half a surrogate pair",
+    ),
     "a vacuum of files that are not there yet": (
         lambda store: store.admin.vacuum(staged_max_age_ms=-(10**12)),
         eoslog.InvalidOption,
@@ -240,12 +250,12 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a misspelled setting": (
         lambda store: eoslog.TopicConfig(retention=5),  # type: ignore[call-arg]
         eoslog.InvalidTopic,
-        "setting 'retention' is unknown; did you mean retention_ms",
+        "setting 'retention' is unknown; did you mean 'retention_ms'",
     ),
     "a misspelled setting to alter": (
         lambda store: store.admin.alter_topic("records", retention_mss=5),
         eoslog.InvalidTopic,
-        "setting 'retention_mss' is unknown; did you mean retention_ms",
+        "setting 'retention_mss' is unknown; did you mean 'retention_ms'",
     ),
     "a place that is none": (
         lambda store: eoslog.connect(None),  # type: ignore[arg-type]

@@ -250,7 +250,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a misspelled setting": (
         lambda store: eoslog.TopicConfig(retention=5),  # type: ignore[call-arg]
         eoslog.InvalidTopic,
-        "setting 'retention' is unknown; did you mean 'retention_ms'",
+        "setting 'retention' is unknown; did you mean retention_ms",
     ),
     "a misspelled setting to alter": (
         lambda store: store.admin.alter_topic("records", retention_mss=5),

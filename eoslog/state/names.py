@@ -75,11 +75,15 @@ def check_id(kind: str, value: str) -> None:
     """Check a transactional id, group id or similar: any text without control characters that is not too long.
 
     Raises:
-        InvalidRequest: the value is empty or too long, or holds control characters.
+        InvalidRequest: the value is empty or too long, or holds control characters or half a surrogate pair.
     """
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"{kind} must be a string that is not empty")
-    if len(value.encode()) > _LONGEST_ID:
+    try:
+        length = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{kind} {quoted(value)} holds half a surrogate pair, which UTF-8 cannot encode") from None
+    if length > _LONGEST_ID:
         raise InvalidRequest(f"{kind} {quoted(value)} is longer than {_LONGEST_ID} bytes")
     if any(ord(character) < 32 or ord(character) == 127 for character in value):
         raise InvalidRequest(f"{kind} {quoted(value)} holds control characters")

@@ -82,6 +82,14 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
+def _place(origin: str) -> str | None:
+    """Return the name and port in an ``Origin`` header; None if it is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
 class Guard:
     """The outermost application. It refuses requests that may come from elsewhere, and adds the security headers."""
 
@@ -139,7 +147,7 @@ class Guard:
         origin = headers.get("origin")
         if scope["method"] in ("GET", "HEAD") or origin is None:
             return None
-        return None if urlsplit(origin).netloc.lower() == headers["host"].lower() else "origin"
+        return None if _place(origin) == headers["host"].lower() else "origin"
 
     def _session_name(self, headers: Headers) -> str:
         try:

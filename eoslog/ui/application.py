@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eoslog.errors import (
     ApplicationRecoverableError,
@@ -96,7 +96,8 @@ class Console:
         self._access = access
         self._cookie = cookie
         self._templates = Templates()
-        self._streams = 0
+        self.streams = 0
+        """How many streams are open."""
         self.is_stopped = False
         """If it is True, the streams end."""
 
@@ -164,12 +165,11 @@ class Console:
 
     def _stream(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            if self._streams >= _MOST_STREAMS:
+            if self.streams >= _MOST_STREAMS:
                 return PlainTextResponse("Too many pages of this console are open. Close some.", 503)
             query = replace(_query(request, request.url.path.removeprefix("/live") or "/"), is_live=True)
             since = Query("", request.query_params).number("since")
-            stream = self._live(view, query, request.scope["session"], since)
-            return StreamingResponse(stream, media_type="text/event-stream")
+            return _Stream(self, self._live(view, query, request.scope["session"], since))
 
         return answer
 
@@ -182,29 +182,25 @@ class Console:
         monotonic_ms = self._store.store.environment.monotonic_ms
         sent: dict[str, str] = {}
         verified, written_ms = self._store.verification.status, monotonic_ms()
-        self._streams += 1
-        try:
-            yield ": open\n\n"
-            while not self.is_stopped:
-                await asyncio.sleep(self._store.poll_ms / 1000)
-                try:
-                    newest = await run_in_threadpool(self._store.newest_slot)
-                    is_old = monotonic_ms() - written_ms >= _AGES_EVERY_MS
-                    status = self._store.verification.status
-                    if newest == seen and status is verified and not is_old:
-                        continue
-                    parts = await run_in_threadpool(self._live_parts, view, query, session)
-                except EosLogError as error:
-                    # The page stays as it is, with its time. The next round tries again.
-                    _logger.info("%s: a page was not brought up to date: %s", query.path, error)
-                    yield ": no answer\n\n"
+        yield ": open\n\n"
+        while not self.is_stopped:
+            await asyncio.sleep(self._store.poll_ms / 1000)
+            try:
+                newest = await run_in_threadpool(self._store.newest_slot)
+                is_old = monotonic_ms() - written_ms >= _AGES_EVERY_MS
+                status = self._store.verification.status
+                if newest == seen and status is verified and not is_old:
                     continue
-                seen, verified, written_ms = newest, status, monotonic_ms()
-                changed = "".join(partial(name, html) for name, html in parts.items() if sent.get(name) != html)
-                sent = parts
-                yield _event(changed) if changed else ": nothing new\n\n"
-        finally:
-            self._streams -= 1
+                parts = await run_in_threadpool(self._live_parts, view, query, session)
+            except EosLogError as error:
+                # The page stays as it is, with its time. The next round tries again.
+                _logger.info("%s: a page was not brought up to date: %s", query.path, error)
+                yield ": no answer\n\n"
+                continue
+            seen, verified, written_ms = newest, status, monotonic_ms()
+            changed = "".join(partial(name, html) for name, html in parts.items() if sent.get(name) != html)
+            sent = parts
+            yield _event(changed) if changed else ": nothing new\n\n"
 
     def _live_parts(self, view: View, query: Query, session: BrowserSession) -> dict[str, str]:
         page = view(self._store, query)
@@ -236,6 +232,21 @@ class Console:
         values = {"query": query, "url": self._store.store.url, "section": None, "csrf_token": csrf_token}
         html = self._templates.page(page, {**values, "allow_admin": self._store.allow_admin})
         return HTMLResponse(html, status_code=status)
+
+
+class _Stream(StreamingResponse):
+    """The stream of a page. It counts as open from the check of their number on, before its first part is sent."""
+
+    def __init__(self, console: Console, parts: AsyncIterator[str]) -> None:
+        super().__init__(parts, media_type="text/event-stream")
+        self._console = console
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._console.streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._console.streams -= 1
 
 
 def _status_of(error: EosLogError) -> int:

@@ -52,6 +52,16 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         "absent.*records, typed",
     ),
     "an unknown topic to read": (lambda store: store.scan("absent"), eoslog.UnknownTopicOrPartition, "records, typed"),
+    "half a surrogate pair in a group id": (
+        lambda store: store.consumer("\ud800"),
+        eoslog.InvalidRequest,
+        "group id .* half a surrogate pair",
+    ),
+    "half a surrogate pair in a transactional id": (
+        lambda store: store.producer("\ud800"),
+        eoslog.InvalidRequest,
+        "transactional id .* half a surrogate pair",
+    ),
     "a vacuum of files that are not there yet": (
         lambda store: store.admin.vacuum(staged_max_age_ms=-(10**12)),
         eoslog.InvalidOption,

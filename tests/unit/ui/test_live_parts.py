@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from html import unescape
 
 import pytest
+from starlette.types import Message
 
 import eoslog
 from eoslog.errors import StoreUnavailable
@@ -16,7 +17,7 @@ from eoslog.ui.access import BrowserSession
 from eoslog.ui.application import VIEWS
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.pages import Page, Query
-from tests.unit.ui.conftest import ServedConsole
+from tests.unit.ui.conftest import COOKIE, ServedConsole
 
 SESSION = BrowserSession("name", "token")
 
@@ -248,3 +249,39 @@ def test_the_progress_of_a_verification_is_shown_although_the_store_does_not_cha
 
     assert "slots: 3 of 9" in running
     assert "nothing is wrong" in ended
+
+
+def test_streams_that_are_asked_for_at_once_are_limited_too(
+    read_only: ServedConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "_MOST_STREAMS", 2)
+    session = read_only.access.use_token(read_only.access.token)
+    assert session is not None
+    headers = [(b"host", b"localhost"), (b"cookie", f"{COOKIE}={session.name}".encode())]
+    scope = {"type": "http", "method": "GET", "path": "/live/topics", "query_string": b"", "headers": headers}
+    serve = read_only.console.application({"localhost"})
+
+    async def ask_at_once() -> list[int]:
+        statuses: list[int] = []
+        is_asked = asyncio.Event()
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                if len(statuses) == 3:
+                    is_asked.set()
+            # As a connection whose buffer is full.
+            await asyncio.wait_for(is_asked.wait(), 60)
+
+        requests = [asyncio.create_task(serve(dict(scope), receive, send)) for _ in range(3)]
+        await asyncio.wait_for(is_asked.wait(), 60)
+        read_only.console.is_stopped = True
+        await asyncio.gather(*requests)
+        return statuses
+
+    assert sorted(asyncio.run(ask_at_once())) == [200, 200, 503]
+    assert read_only.console.streams == 0

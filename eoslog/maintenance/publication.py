@@ -40,7 +40,7 @@ from eoslog.delta.delta_log import DeltaLog
 from eoslog.delta.delta_schema import delta_schema, has_local_timestamps
 from eoslog.delta.delta_statistics import columns_with_bounds
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import EosLogError, IllegalState, InvalidTopic, RequestTimedOut
+from eoslog.errors import EosLogError, IllegalState, InvalidTopic, RequestTimedOut, UnknownTopicOrPartition
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log
@@ -211,9 +211,11 @@ class Publisher:
                 each for each in names if each not in self._published or not self._published[each].is_current(state)
             ]
 
-        def attempt(topic: str) -> Publication | EosLogError:
+        def attempt(topic: str) -> Publication | EosLogError | None:
             try:
                 return self._publish(topic, refresh=False)
+            except (InvalidTopic, UnknownTopicOrPartition):
+                return None  # Another process has unpublished or deleted the topic meanwhile.
             except EosLogError as error:
                 _logger.warning("%s: topic %s was not published: %s", self._store.url, topic, error)
                 return error

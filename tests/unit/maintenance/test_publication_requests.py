@@ -333,3 +333,25 @@ def test_publish_writes_a_deleted_delta_log_anew_although_the_topic_did_not_chan
 def test_a_process_has_one_publisher_for_each_store(store: Store, world: World) -> None:
     assert Publisher.of(store) is Publisher.of(store)
     assert Publisher.of(store) is not Publisher.of(world.process())
+
+
+@pytest.mark.parametrize("change", ["unpublished", "deleted"])
+def test_a_topic_that_is_withdrawn_while_all_are_published_is_no_failure(
+    world: World, store: Store, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    for topic in ("t07", "t08"):
+        write(store, topic, 2)
+    other, publish = world.process(), Publisher._publish
+
+    def withdrawn_first(self: Publisher, topic: str, **options: Any) -> Any:
+        if topic == "t07":
+            if change == "deleted":
+                other.admin.delete_topic("t07")
+            else:
+                other.admin.alter_topic("t07", publish=None)
+            store.read(lambda state, slot: slot)
+        return publish(self, topic, **options)
+
+    monkeypatch.setattr(Publisher, "_publish", withdrawn_first)
+
+    assert [each.topic for each in Coordinator(store).publish()] == ["t08"]

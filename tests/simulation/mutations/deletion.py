@@ -14,6 +14,7 @@ from eoslog.maintenance import vacuum as vacuum_module
 from eoslog.state.partitions import check_upload
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectStore
+from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 DELETERS = Focus(("notary0", "idempotent0", "daemon0"), {"pause": 0.05, "late_put": 0.1}, steps=600)
@@ -97,7 +98,7 @@ def checkpoint_leads_the_log_back() -> Iterator[None]:
         yield
 
 
-@mutation(VACUUM)
+@mutation(FOCUSES["uploads"])
 def vacuum_without_horizon() -> Iterator[None]:
     """Vacuum reads the log before its horizon stands there: what is named in between loses its files."""
     original = vacuum_module.vacuum

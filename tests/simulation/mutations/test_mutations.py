@@ -68,6 +68,17 @@ def test_the_page_has_every_mutation_with_its_rule() -> None:
         assert rows == [(f"`{name}`", each.rule, each.breaks) for name, each in mutations.items()]
 
 
+def test_the_pages_state_how_many_mutations_there_are() -> None:
+    both, histories, unit_tests = len(BY_HISTORIES) + len(BY_UNIT_TESTS), len(BY_HISTORIES), len(BY_UNIT_TESTS)
+    own = " ".join(PAGE.read_text(encoding="utf-8").split())
+    reliability = PAGE.with_name("reliability.md").read_text(encoding="utf-8")
+
+    assert f"So {both} rules of" in own
+    assert f"Of {histories}, histories" in own
+    assert f"Of the other {unit_tests}, a unit test" in own
+    assert f"{both} rules left out, one at a time: {histories} caught by histories" in reliability
+
+
 def test_hunts_that_write_the_page_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PAGE", tmp_path / PAGE.name)
     page.PAGE.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")

@@ -154,7 +154,9 @@ def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
         index = table.schema.get_field_index(field.name)
         if index < 0:
             if not field.nullable:
-                raise SchemaMismatch(f"column {field.name!r} is missing, but its {field.type} may not be null")
+                raise SchemaMismatch(
+                    f"column {field.name!r} is missing, but its {field.type} may not be null: add it to the rows"
+                )
             columns.append(pa.chunked_array([nulls(table.num_rows, field.type)]))
         else:
             columns.append(_conform_column(table.column(index), field))
@@ -164,7 +166,10 @@ def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
 def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray[Any]:
     column = found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
     if column.null_count and not field.nullable:
-        raise SchemaMismatch(f"column {field.name!r} has {column.null_count} nulls, but the topic allows none")
+        raise SchemaMismatch(
+            f"column {field.name!r} has {column.null_count} nulls, but the topic allows none: fill them, or drop these "
+            "rows"
+        )
     if not widens(column.type, field.type):
         raise SchemaMismatch(f"column {field.name!r}: expected {field.type}, found {column.type}")
     found_type: Any = column.type

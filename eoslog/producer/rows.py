@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted
+from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted, without_code
 from eoslog.format.arrow_input import ArrowStream, table_of
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
@@ -148,7 +148,10 @@ def rows_by_partition(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tu
     explicit = table[explicit_name] if explicit_name in table.schema.names else None
     if explicit is not None:
         table = table.drop_columns([explicit_name])
-    rows = conform(table, stored_schema(topic))
+    try:
+        rows = conform(table, stored_schema(topic))
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"topic {topic.topic}: {without_code(error)}") from None
     key_columns = ["key"] if records else list(topic.topic_schema.key)
     if topic.config.is_compacted and _lack_key(rows, key_columns):
         raise _without_key(topic)

@@ -34,7 +34,9 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
     """
     name = options.topic_to_write()
     assert name is not None
-    columns, described = topic_columns(schema)
+    # Constants and other columns that a DataFrame never holds nulls in are not nullable. As in Delta Lake this must not
+    # bind later writes.
+    columns, described = topic_columns(schema.toNullable())
     with suppress(TopicAlreadyExists):
         store.admin.create_topic(
             name,

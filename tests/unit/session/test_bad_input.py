@@ -250,7 +250,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a misspelled setting": (
         lambda store: eoslog.TopicConfig(retention=5),  # type: ignore[call-arg]
         eoslog.InvalidTopic,
-        "setting 'retention' is unknown; did you mean retention_ms",
+        "setting 'retention' is unknown; did you mean 'retention_ms'",
     ),
     "a misspelled setting to alter": (
         lambda store: store.admin.alter_topic("records", retention_mss=5),
@@ -488,3 +488,24 @@ def test_topics_and_partitions_given_in_another_form_are_named(
         call(store)
 
     assert _everything(store) == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"id": [1]}, "topic sites: column 'site' is missing, but its string may not be null: add it to the rows"),
+        (
+            {"site": ["a", None, None]},
+            "topic sites: column 'site' has 2 nulls, but the topic allows none: fill them, or drop these rows",
+        ),
+    ],
+    ids=["a missing column", "nulls"],
+)
+def test_rows_that_lack_values_name_the_topic_and_the_next_step(
+    store: Store, rows: dict[str, list[object]], message: str
+) -> None:
+    schema = pa.schema([pa.field("site", pa.string(), nullable=False), pa.field("id", pa.int64())])
+    store.admin.create_topic("sites", schema=schema)
+
+    with pytest.raises(eoslog.SchemaMismatch, match=message):
+        _send(store, "sites", pa.table(rows))

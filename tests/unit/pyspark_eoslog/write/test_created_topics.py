@@ -8,7 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 import eoslog
 from eoslog.admin.admin import Admin
@@ -73,6 +82,22 @@ def test_columns_that_a_read_added_are_no_columns_of_the_topic_and_spark_types_s
 
     assert stored_schema(topic(root)).names == ["v"]
     assert '"variant"' in topic(root).topic_schema.spark
+
+
+def test_all_columns_are_nullable_with_all_that_is_within_them(root: str) -> None:
+    inner = StructType([StructField("a", LongType(), nullable=False)])
+    types: dict[str, DataType] = {
+        "carrier": StringType(),
+        "legs": ArrayType(inner, containsNull=False),
+        "tags": MapType(StringType(), inner, valueContainsNull=False),
+    }
+
+    planned(root, StructType([StructField(name, kind, nullable=False) for name, kind in types.items()]), key="carrier")
+
+    leg = pa.struct([("a", pa.int64())])
+    assert stored_schema(topic(root)) == pa.schema(
+        [("carrier", pa.string()), ("legs", pa.list_(leg)), ("tags", pa.map_(pa.string(), leg))]
+    )
 
 
 def test_without_the_option_an_unknown_topic_or_store_is_refused_and_the_option_is_named(root: str) -> None:

@@ -16,7 +16,17 @@ import click
 
 from eoslog.cli.json_values import to_json
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, counted, parsed
-from eoslog.cli.rendering import Columns, Line, print_error, print_json, print_line, progress, shown
+from eoslog.cli.rendering import (
+    Columns,
+    Line,
+    duration_shown,
+    print_error,
+    print_json,
+    print_line,
+    progress,
+    shown,
+    time_shown,
+)
 from eoslog.errors import EosLogError
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
@@ -67,8 +77,7 @@ def metrics(
 ) -> None:
     """Show metrics of transactions, producers and the log.
 
-    The table has only partitions whose last stable offset lags behind their end. --json and --prometheus print all
-    partitions.
+    The tables have only partitions that lag behind their end. --json and --prometheus print all partitions.
     """
     if prometheus:
         click.echo(_prometheus().exposition(session.store()), nl=False)
@@ -76,8 +85,14 @@ def metrics(
     found = session.store().metrics()
     columns = Columns(
         "Slot SlotsSinceCheckpoint PartitionsWithLateTransactionsCount ProducerIdCount PreparedTransactions",
-        "LongestOpenTransactionMs:duration TransactionsByState",
+        "LongestOpenTransactionMs:duration TransactionsByState OpenTransactionsByAgeMs?",
     )
+    groups = [
+        {"Group": group, "Topic": place.topic, "Partition": place.partition, "ConsumerLag": lag}
+        for group, lags_of_group in found.consumer_lag.items()
+        for place, lag in lags_of_group.items()
+        if lag > 0 or session.as_json
+    ]
     lags = [
         {"Topic": place.topic, "Partition": place.partition, "LastStableOffsetLag": lag}
         for place, lag in found.last_stable_offset_lag.items()
@@ -85,7 +100,7 @@ def metrics(
     ]
     publication = Columns(("Topic", itemgetter(0)), ("PublicationLagMs:duration", itemgetter(1)))
     publications = [publication.of(each) for each in found.publication_lag_ms.items()]
-    session.print_facts(columns.of(found), last_stable_offset_lag=lags, publications=publications)
+    session.print_facts(columns.of(found), last_stable_offset_lag=lags, consumer_lag=groups, publications=publications)
 
 
 def _by(operation: Operation) -> str | None:
@@ -362,20 +377,22 @@ class _Terminated:
 
 def _print_step(found: StepReport, *, as_json: bool) -> None:
     error = " ".join(str(found.error).split()) if found.error is not None else None
-    facts = {
-        "time_ms": found.time_ms,
-        "step": found.step,
-        **found.did,
-        "duration_ms": found.duration_ms,
-        "requests": dict(found.requests),
-    }
-    line = Line(facts, facts | {"error": error})
     if as_json:
-        click.echo(line.json())
-    elif error is None:
-        click.echo(line.text())
+        facts = {
+            "time_ms": found.time_ms,
+            "step": found.step,
+            **found.did,
+            "duration_ms": found.duration_ms,
+            "requests": dict(found.requests),
+            "error": error,
+        }
+        click.echo(Line(facts).json())
     else:
-        click.secho(f"{line.text()} error: {error}", fg="red", err=True)
+        head = f"{time_shown(found.time_ms)} {found.step}, {duration_shown(found.duration_ms)}: "
+        if error is None:
+            click.echo(head + (Line(found.did).text() or "nothing to do"))
+        else:
+            click.secho(f"{head}error: {error}", fg="red", err=True)
     sys.stdout.flush()
 
 

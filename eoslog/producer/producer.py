@@ -39,7 +39,14 @@ from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.metrics import CallTimes
-from eoslog.session.positions import GroupMetadata, OffsetAndMetadata, RecordMetadata, checked_group, group_offsets
+from eoslog.session.positions import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    RecordMetadata,
+    check_offsets_given,
+    checked_group,
+    group_offsets,
+)
 from eoslog.session.serializers import Serializer, check_callable, serialized
 from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
@@ -406,6 +413,7 @@ class Producer:
             self._lifecycle.check_not_abortable()
             self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
             metadata = checked_group(group)
+            check_offsets_given(offsets)
             if not offsets:
                 return
             added = self._limits.repeat(

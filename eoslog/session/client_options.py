@@ -102,6 +102,8 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
             for name in kwargs:
                 if name not in signature.parameters:
                     raise _unknown(client, name, kinds, kafka)
+            if kafka is not None and any(isinstance(each, Mapping) for each in args):
+                raise InvalidOption(f"give Kafka's keys to {client} as config={{…}}, not as the first argument")
             config: Any = kwargs.pop("config", None) if kafka is not None else None
             if kafka is not None and config is not None:
                 if not isinstance(config, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRequest, UnknownTopicOrPartition, shortened
+from eoslog.errors import InvalidRequest, UnknownTopicOrPartition, is_whole_number, quoted, shortened
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffset, GroupOffsets
@@ -72,6 +72,25 @@ def checked_group(group: str | GroupMetadata) -> GroupMetadata:
     return group
 
 
+def check_offsets_given(offsets: object) -> None:
+    """Check offsets of a group as a user gives them.
+
+    Raises:
+        InvalidRequest: they are no mapping of partitions to offsets, or an offset is not a whole number of 0 or more.
+    """
+    if not isinstance(offsets, Mapping):
+        raise InvalidRequest(
+            f"offsets are given by partition, as {{TopicPartition('payments', 0): 42}}, not {quoted(offsets)}"
+        )
+    for partition, position in offsets.items():
+        offset = position.offset if isinstance(position, OffsetAndMetadata) else position
+        if not is_whole_number(offset) or offset < 0:
+            raise InvalidRequest(
+                f"the offset of {shortened(partition)} is {quoted(offset)}; it must be a whole number, 0 or more. "
+                "Leave out a partition without an offset"
+            )
+
+
 def group_offsets(
     state: StoreState | Draft, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
 ) -> GroupOffsets:
@@ -79,8 +98,9 @@ def group_offsets(
 
     Raises:
         UnknownTopicOrPartition: the partition does not exist, or the topic was created again since it was read.
-        InvalidRequest: an offset is negative, or ``checked_group`` refuses the group.
+        InvalidRequest: ``check_offsets_given`` refuses the offsets, or ``checked_group`` the group.
     """
+    check_offsets_given(offsets)
     group = checked_group(group)
     topic_ids = dict(group.topic_ids)
     found = []
@@ -92,8 +112,6 @@ def group_offsets(
             )
         if not isinstance(position, OffsetAndMetadata):
             position = OffsetAndMetadata(position)
-        if position.offset < 0:
-            raise InvalidRequest(f"offset {position.offset} of {shortened(partition[0])}-{partition[1]} is negative")
         found.append(
             GroupOffset(
                 topic_id=topic.topic_id,

@@ -17,6 +17,7 @@ from eoslog.errors import (
     GroupNotEmpty,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InvalidRequest,
     RequestTimedOut,
     UnknownMember,
     UnstableOffsetCommit,
@@ -381,3 +382,32 @@ def test_a_pending_offset_blocks_no_other_group_and_no_other_partition(store: St
     by_hand = reader(store)
     by_hand.seek(FOO_1, 50)
     assert by_hand.position(FOO_1) == 50
+
+
+@pytest.mark.parametrize("offset", [None, 1.5, -1, "7"])
+def test_offsets_that_are_none_are_refused_before_anything_is_sent(store: Store, offset: object) -> None:
+    given = {TopicPartition("foo", 0): offset}
+    with store.producer("tx") as producer, store.consumer("new") as consumer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        consumer.assign([TopicPartition("foo", 0)])
+
+        for call in (lambda: producer.send_offsets_to_transaction(given, "new"), lambda: consumer.commit(given)):  # type: ignore[arg-type]
+            with pytest.raises(InvalidRequest, match=r"must be a whole number, 0 or more\. Leave out a partition"):
+                call()
+        producer.commit_transaction()
+
+    assert "new" not in [each.group_id for each in store.admin.list_consumer_groups()]
+
+
+def test_a_list_of_partitions_is_no_mapping_of_offsets(store: Store) -> None:
+    given = [TopicPartition("foo", 0)]
+    with store.producer("tx") as producer, store.consumer("g") as consumer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        consumer.assign(given)
+
+        for call in (lambda: producer.send_offsets_to_transaction(given, "g"), lambda: consumer.commit(given)):  # type: ignore[arg-type]
+            with pytest.raises(InvalidRequest, match="offsets are given by partition, as"):
+                call()
+        producer.abort_transaction()

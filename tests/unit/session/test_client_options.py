@@ -224,3 +224,10 @@ def test_no_key_has_two_meanings() -> None:
         assert sum(map(len, groups)) == len(set().union(*groups))
         known = set().union(*groups[:3])
         assert not [key for key in known if key.startswith(config.ignored_prefixes)]
+
+
+def test_a_mapping_of_kafkas_keys_is_given_as_config() -> None:
+    store = eoslog.connect("memory://")
+    for call in (store.producer, store.consumer):
+        with pytest.raises(eoslog.InvalidOption, match=r"as config=\{…\}, not as the first argument"):
+            call({"group.id": "g"})  # type: ignore[operator]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -14,9 +15,22 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 
 
 def check_callable(name: str, function: object) -> None:
-    """Raises: InvalidOption: an option is neither None nor a function."""
-    if function is not None and not callable(function):
+    """Raises: InvalidOption: an option is neither None nor a function of one argument."""
+    if function is None:
+        return
+    if not callable(function):
         raise InvalidOption(f"{name} must be a function of one argument, not {quoted(function)}")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return  # Some functions of C have no signature.
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise InvalidOption(
+            f"{name} must be a function of one argument, but {quoted(function)} takes {signature}: {error}. Wrap one "
+            "with a context in lambda value: function(value, None)"
+        ) from None
 
 
 def serialized(topic: str, part: str, serializer: Serializer | None, given: Any) -> Any:

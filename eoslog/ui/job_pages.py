@@ -19,7 +19,8 @@ class JobLine(NamedTuple):
 
     transactional_id: str
     producer_epoch: int
-    fenced_runs: int
+    earlier_runs: int
+    """The runs before the current one. Each of them is fenced, whether it had ended or not."""
     last_commit: LastCommit | None
     last_update_ms: int
 

@@ -79,7 +79,7 @@ def _passes(transaction: Transaction, wanted: str, ends: Mapping[str, Operation]
         case "aborted":
             return not is_open and _end(transaction, ends).startswith("aborted")
         case "fenced":
-            return _end(transaction, ends).endswith(_ENDS["fence"]) or bool(transaction.fenced_owners)
+            return _end(transaction, ends).endswith(_ENDS["fence"])
     return True
 
 

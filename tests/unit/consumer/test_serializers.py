@@ -143,3 +143,16 @@ def test_an_object_that_is_no_function_is_refused(store: Store, name: str) -> No
 
     with pytest.raises(errors.InvalidOption, match=f"{name} must be a function"):
         opening(config={name.replace("_", "."): "org.apache.kafka.StringSerializer"})
+
+
+@pytest.mark.parametrize("option", ["key_serializer", "value_serializer", "key_deserializer", "value_deserializer"])
+def test_a_function_of_two_arguments_is_refused_when_the_client_is_opened(store: Store, option: str) -> None:
+    def with_context(value: Any, context: Any) -> Any:
+        return value
+
+    connected = store.producer if option.endswith("_serializer") else store.consumer
+
+    with pytest.raises(
+        errors.InvalidOption, match=rf"{option} must be a function of one argument.*Wrap one with a context"
+    ):
+        connected(**{option: with_context})  # type: ignore[arg-type]

@@ -85,6 +85,17 @@ def test_the_overview_lists_the_latest_operations_with_aborts(store: eoslog.Stor
     assert [second[2], second[4], second[7]] == ["append", "2", "etl-1"]
 
 
+def test_the_latest_operations_name_partition_0(store: eoslog.Store, browser: TestClient) -> None:
+    for value in (b"a", b"b"):
+        with store.producer() as producer:
+            producer.send("payments", value, partition=0)
+    store.admin.compact_files("payments", now=True)
+
+    (details,) = [row[8] for row in rows(browser.get("/"), "Operations") if row[2] == "compact_files"]
+
+    assert "partition 0" in details
+
+
 def operations(*times_ms: int) -> list[Operation]:
     """Commits at these times, the newest first."""
     return [Operation(slot=1, timestamp=each, operation="append", topics=(), outcome="commit") for each in times_ms]

@@ -8,8 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from selenium.webdriver import Chrome, ChromeOptions
+from selenium.common.exceptions import JavascriptException
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.wait import WebDriverWait
+
+PATIENCE_S = 60
 
 FLAGS = (
     "--headless",
@@ -96,6 +100,20 @@ class Browser:
 
     def ask(self, script: str) -> Any:
         return self.driver.execute_script(script)
+
+    def press(self, key: str) -> None:
+        """Press a key, wherever the focus is."""
+        ActionChains(self.driver).send_keys(key).perform()
+
+    def wait_for_text(self, text: str) -> None:
+        """Wait until the content of the page shows a text.
+
+        One script finds the element and reads it: between two calls, the page may replace the element.
+        """
+        script = "return document.getElementById('main')?.innerText.includes(arguments[0])"
+        # A page that is left while the script runs answers with an error.
+        wait = WebDriverWait(self.driver, PATIENCE_S, ignored_exceptions=[JavascriptException])
+        wait.until(lambda driver: driver.execute_script(script, text), f"The page never showed {text!r}.")
 
     def messages(self) -> list[str]:
         """What the page has written to the browser's console since the last call: errors, and refused content."""

@@ -20,7 +20,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 import eoslog
 from tests.browser import chromium
-from tests.browser.chromium import FOCUSED, LOW_CONTRAST, REACHABLE, UNNAMED, Browser
+from tests.browser.chromium import FOCUSED, LOW_CONTRAST, PATIENCE_S, REACHABLE, UNNAMED, Browser
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,7 +28,6 @@ pytestmark = [
 ]
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
-PATIENCE_S = 60
 EVIL = "\"'><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>\u202e\u0000"
 
 
@@ -138,15 +137,7 @@ def test_every_page_is_readable_while_a_soak_writes(browser: Browser, tmp_path: 
             _wait_for_rows(browser, base)
             for width, scheme in LOOKS:
                 browser.show_as(width, scheme)
-                for path in (
-                    "/",
-                    "/topics",
-                    "/topics/orders",
-                    "/topics/orders/rows",
-                    "/transactions",
-                    "/groups",
-                    "/log",
-                ):
+                for path in SOAK_PATHS:
                     browser.driver.get(base + path)
                     check(browser, width)
         output = soak.communicate(timeout=600)[0]
@@ -201,7 +192,7 @@ def test_the_keyboard_reaches_everything_in_order(browser: Browser, full_store: 
             wanted, found = browser.ask(REACHABLE), []
             while not found or (found[-1]["seen"] < wanted and len(found) < 10 * wanted):
                 # A field for a date and a time has several parts.
-                browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+                browser.press(Keys.TAB)
                 found.append(browser.ask(FOCUSED))
 
             assert found[0]["name"] == "skip"
@@ -212,8 +203,8 @@ def test_the_keyboard_reaches_everything_in_order(browser: Browser, full_store: 
 def test_the_skip_link_leads_to_the_content(browser: Browser, full_store: eoslog.Store) -> None:
     with console_of(full_store.url) as link:
         browser.driver.get(link)
-        browser.driver.switch_to.active_element.send_keys(Keys.TAB)
-        browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+        browser.press(Keys.TAB)
+        browser.press(Keys.ENTER)
 
         assert browser.ask("return document.activeElement.id") == "main"
 
@@ -229,7 +220,7 @@ def test_the_slider_travels_in_time_by_keyboard(browser: Browser, full_store: eo
 
         WebDriverWait(browser.driver, PATIENCE_S).until(lambda driver: f"slot={newest - 1}" in driver.current_url)
         assert "from=" not in browser.driver.current_url
-        assert f"as of slot {newest - 1}" in browser.driver.find_element(By.ID, "main").text
+        browser.wait_for_text(f"as of slot {newest - 1}")
 
 
 def test_an_abort_is_made_in_the_browser(browser: Browser, full_store: eoslog.Store) -> None:
@@ -238,9 +229,7 @@ def test_an_abort_is_made_in_the_browser(browser: Browser, full_store: eoslog.St
         browser.driver.get(f"{link.partition('/?')[0]}/transactions/one?id=late")
         browser.driver.find_element(By.ID, "confirmed").send_keys("late", Keys.ENTER)
 
-        WebDriverWait(browser.driver, PATIENCE_S).until(
-            lambda driver: "COMPLETE_ABORT" in driver.find_element(By.ID, "main").text
-        )
+        browser.wait_for_text("COMPLETE_ABORT")
     assert full_store.admin.describe_transaction("late").transaction_state == "COMPLETE_ABORT"
 
 

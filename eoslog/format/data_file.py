@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -346,6 +346,7 @@ class DataFile:
             self._footer = file.metadata
             _check_footer(self._footer, expected_rows, name)
             self._stored = file.schema_arrow
+        self._unused = [file]
 
     def row_groups(self, may_match: Callable[[Callable[[str], ColumnBounds]], bool] | None = None) -> list[RowGroup]:
         """Return the row groups in their order.
@@ -408,7 +409,6 @@ class DataFile:
         needed = [index for index, rows in enumerate(groups) if rows.start < last_row and rows.stop > first_row]
         row = groups[needed[0]].start
         with corrupt_if_unreadable(name):
-            # Parquet's reader serves one thread, so each call opens its own.
             file = self._opened(needed, names)
             for batch in file.iter_batches(batch_size=batch_rows, row_groups=needed, columns=names, use_threads=False):
                 begin, end = max(first_row - row, 0), min(last_row - row, batch.num_rows)
@@ -424,6 +424,9 @@ class DataFile:
 
     def _opened(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
         if self._fetch is None:
+            # Parquet's reader serves one thread, so only one call takes the reader that read the footer.
+            with suppress(IndexError):
+                return self._unused.pop()
             return _opened(pa.BufferReader(self._end), metadata=self._footer)
         leaves = self._leaves(columns)
         chunks = (self._footer.row_group(group).column(leaf) for group in groups for leaf in leaves)

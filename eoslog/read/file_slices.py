@@ -118,12 +118,11 @@ def read_slices(
     threads = threads or store.reads_at_once
     pool = ThreadPoolExecutor(threads)
     try:
-        opened = _ahead(pool, 2 * threads, files, read.steps_or_error, read.bytes_to_open)
+        opened = _ahead(pool, 2 * threads, files, read.steps_ahead, read.bytes_to_open)
         decoded = _ahead(
             pool,
             2 * threads,
             (step for _, of_file in opened for step in of_file),
-            # Rows without a file cost no time, but may be many.
             lambda step: list(step.run()) if step.bytes else step.run(),
             lambda step: step.bytes,
         )
@@ -159,17 +158,18 @@ def _ahead(
     Args:
         most: how many tasks may run, or have results that were not yielded. More than the pool has threads, so that no
             thread waits while the caller takes the first result.
-        size: how many bytes a task needs. Large tasks do not run together.
+        size: how many bytes a task needs. Large tasks do not run together. The caller's thread runs tasks of 0 bytes.
     """
     waiting = deque[tuple[_Task, Future[_Result]]]()
     taken = 0
     for task in tasks:
-        taken += size(task)
+        needed = size(task)
+        taken += needed
         while waiting and (len(waiting) == most or taken > _BYTES_AT_ONCE or waiting[0][1].done()):
             first, future = waiting.popleft()
             yield first, future.result()
             taken -= size(first)
-        waiting.append((task, _submitted(pool, run, task)))
+        waiting.append((task, _submitted(pool, run, task) if needed else _done(run, task)))
     while waiting:
         first, future = waiting.popleft()
         yield first, future.result()
@@ -180,12 +180,16 @@ def _submitted(pool: Executor, run: Callable[[_Task], _Result], task: _Task) -> 
         return pool.submit(run, task)
     except RuntimeError:
         # The interpreter is exiting, or the system has no more threads. So the caller's thread does the work.
-        future = Future[_Result]()
-        try:
-            future.set_result(run(task))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+        return _done(run, task)
+
+
+def _done(run: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
+    future = Future[_Result]()
+    try:
+        future.set_result(run(task))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 @dataclass(frozen=True)
@@ -195,7 +199,7 @@ class _Step:
     run: Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
     """Yields batches. Each comes with its number of rows before the predicate left out some of them."""
     bytes: int
-    """About how many bytes of a file it decodes."""
+    """About how many bytes of a file it decodes; 0 if that is done, or if there is no file."""
     completes: Sequence[FileSlice] = ()
     """The slices of the file, if this is its last part."""
 
@@ -229,11 +233,12 @@ class _Read:
         self._may_match = None if predicate is None or predicate.of_records else predicate.may_match
 
     def bytes_to_open(self, pieces: Sequence[FileSlice]) -> int:
-        """Return how many bytes ``steps`` fetches."""
+        """Return how many bytes ``steps_ahead`` fetches, at most."""
         rows = _in_file(pieces)
         if not self._needs_file(rows):
             return 0
-        return END_BYTES if self._is_read_in_ranges(rows) else rows[0].length
+        is_opened_only = self._is_read_in_ranges(rows) and rows[0].length > self._most_bytes
+        return END_BYTES if is_opened_only else rows[0].length
 
     def steps(self, pieces: Sequence[FileSlice]) -> list[_Step]:
         """Open the file of these neighboring slices. Return a step for each row group."""
@@ -257,10 +262,17 @@ class _Read:
             return [_Step(lambda: iter(()), 0, pieces)]
         return [*steps[:-1], replace(steps[-1], completes=pieces)]
 
-    def steps_or_error(self, pieces: Sequence[FileSlice]) -> list[_Step]:
-        """Do the same. An error comes from the only step, so the caller gets the rows of earlier files first."""
+    def steps_ahead(self, pieces: Sequence[FileSlice]) -> list[_Step]:
+        """Do the same, and decode a file of one step at once: another change of threads would cost more.
+
+        An error comes from the only step, so the caller gets the rows of earlier files first.
+        """
         try:
-            return self.steps(pieces)
+            steps = self.steps(pieces)
+            if len(steps) == 1 and 0 < steps[0].bytes <= self.bytes_to_open(pieces):
+                rows = list(steps[0].run())
+                return [replace(steps[0], run=partial(iter, rows), bytes=0)]
+            return steps
         except Exception as error:
             return [_Step(partial(_failed, error), 0)]
 

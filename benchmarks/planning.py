@@ -12,7 +12,7 @@ from uuid import UUID
 from rich.console import Console
 from rich.table import Table
 
-from eoslog.format.data_file import crc32c
+from eoslog.format.checked_files import crc32c
 from eoslog.format.segment_index import SegmentIndexes, encode_segment_index
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner

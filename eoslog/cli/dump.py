@@ -21,7 +21,8 @@ from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.cli.options import Param, Session, command, parsed
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
-from eoslog.format.data_file import check_file, corrupt_if_unreadable, open_data_file, read_end, read_file
+from eoslog.format.checked_files import check_file, read_end, read_file
+from eoslog.format.data_file import corrupt_if_unreadable, open_data_file
 from eoslog.format.kafka_files import ProducerSnapshotEntry, decode_producer_snapshot, iterate_transaction_index
 from eoslog.format.segment_index import iterate_segment_index
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot, decode_root, inline_body, read_root

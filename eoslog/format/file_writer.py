@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.format.data_file import crc32c, encode_data_file, footer_crc32c, with_offset_deltas
+from eoslog.format.checked_files import crc32c, footer_crc32c
+from eoslog.format.data_file import encode_data_file, with_offset_deltas
 from eoslog.format.statistics import encode_statistics
 from eoslog.format.topic_schemas import conform, file_schema
 from eoslog.state.entry_fields import FileReference

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import crc32c
+from eoslog.format.checked_files import crc32c
 from eoslog.state.partition_state import NO_OFFSET, NO_SEQUENCE, AbortedTransaction, ProducerState, SequenceRange
 
 _INDEX_VERSION = 0

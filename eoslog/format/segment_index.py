@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, without_code
 from eoslog.format.batch_columns import BatchColumns, decode_batches
-from eoslog.format.data_file import read_file, read_files
+from eoslog.format.checked_files import read_file, read_files
 from eoslog.format.partition_rows import BATCHES_SCHEMA, batch_row
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, SealedSegment

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from eoslog.delta.known_tables import KnownTables
-from eoslog.format.data_file import read_files
+from eoslog.format.checked_files import read_files
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log
 from eoslog.maintenance.segment_rewriting import (

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import check_file, read_file
+from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.kafka_files import (
     count_of,
     decode_producer_snapshot,

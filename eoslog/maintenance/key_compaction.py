@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.delta.known_tables import KnownTables
-from eoslog.format.data_file import read_files
+from eoslog.format.checked_files import read_files
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log

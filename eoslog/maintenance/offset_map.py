@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eoslog.format.data_file import read_files
+from eoslog.format.checked_files import read_files
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, read_batches, read_rows, row_offsets, source_files

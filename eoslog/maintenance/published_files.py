@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eoslog.delta.actions import BASE_OFFSET_COLUMN, END_OFFSET_TAG, PARTITION_COLUMN, AddFile
 from eoslog.delta.delta_statistics import file_statistics, whole_statistics
-from eoslog.format.data_file import read_file
+from eoslog.format.checked_files import read_file
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, row_offsets, source_files

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from eoslog.format.data_file import crc32c
+from eoslog.format.checked_files import crc32c
 from eoslog.format.kafka_files import encode_producer_snapshot, encode_transaction_index, snapshot_entries
 from eoslog.format.segment_index import encode_segment_index
 from eoslog.log.log import Log

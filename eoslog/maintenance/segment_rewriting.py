@@ -17,14 +17,8 @@ import pyarrow as pa
 
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
-from eoslog.format.data_file import (
-    OFFSET_DELTA_COLUMN,
-    DataFileBuilder,
-    crc32c,
-    footer_crc32c,
-    read_data_file,
-    read_file,
-)
+from eoslog.format.checked_files import crc32c, footer_crc32c, read_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, read_data_file
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.format.topic_schemas import file_schema, stored_schema

@@ -20,7 +20,7 @@ from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry
-from eoslog.format.data_file import check_file, read_file
+from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.segment_index import SegmentIndexes, batches_of_index
 from eoslog.log.log import Log
 from eoslog.log.slots import SLOTS, slot_of, slot_path

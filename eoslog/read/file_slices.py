@@ -20,15 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import (
-    END_BYTES,
-    OFFSET_DELTA_COLUMN,
-    DataFile,
-    RowGroup,
-    read_end,
-    read_file,
-    read_ranges,
-)
+from eoslog.format.checked_files import END_BYTES, read_end, read_file, read_ranges
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, RowGroup
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeVar
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import read_file
+from eoslog.format.checked_files import read_file
 from eoslog.format.segment_index import iterate_segment_index
 from eoslog.log.log import Log
 from eoslog.maintenance.vacuum import DroppedFiles

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from eoslog.errors import CorruptRecord, InvalidEntry, NotAStore, without_code
-from eoslog.format.data_file import check_file
+from eoslog.format.checked_files import check_file
 from eoslog.log.checkpoint import CheckpointRoot, decode_root, inline_body
 from eoslog.log.log import Log
 from eoslog.log.machine import Machine

@@ -16,15 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord, without_code
-from eoslog.format.data_file import (
-    OFFSET_DELTA_COLUMN,
-    check_file,
-    check_footer,
-    encode_data_file,
-    open_data_file,
-    read_data_file,
-    read_file,
-)
+from eoslog.format.checked_files import check_file, check_footer, read_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file, open_data_file, read_data_file
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index, decode_txnindex_copy
 from eoslog.format.statistics import ColumnBounds, Value, decode_statistics, order

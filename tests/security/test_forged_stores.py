@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import eoslog
-from eoslog.format.data_file import crc32c, encode_data_file
+from eoslog.format.checked_files import crc32c
+from eoslog.format.data_file import encode_data_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 ROWS = pa.table({"id": [1, 2, 3], "text": ["a", "b", "c"]}, schema=SCHEMA)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eoslog.format.data_file import crc32c
+from eoslog.format.checked_files import crc32c
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.log.checkpoint import CheckpointPart
 from eoslog.log.replica import CHECKPOINT_ENTRY

@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, InvalidRequest
 from eoslog.format import data_file
-from eoslog.format.data_file import (
-    OFFSET_DELTA_COLUMN,
-    check_file,
-    crc32c,
-    encode_data_file,
-    read_data_file,
-    with_offset_deltas,
-)
+from eoslog.format.checked_files import check_file, crc32c
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file, read_data_file, with_offset_deltas
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from tests.unit.format.unsafe_arrays import not_utf_8
 

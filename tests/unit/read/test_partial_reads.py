@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import eoslog
 from eoslog import CorruptRecord, Store, connect
-from eoslog.format import data_file
+from eoslog.format import checked_files, data_file
 from eoslog.read import file_slices
 from eoslog.read.predicate import Predicate
 from eoslog.state.entry_fields import FileReference
@@ -226,9 +226,9 @@ def test_a_flipped_bit_in_any_byte_of_a_footer_is_found(root: Path, tmp_path: Pa
     for byte in range(footer_size(root)):
         flip(path, byte)
         with pytest.raises(CorruptRecord, match="checksum of the footer"):
-            data_file.read_end(store.object_store, file)
+            checked_files.read_end(store.object_store, file)
         flip(path, byte)
-    data_file.read_end(store.object_store, file)
+    checked_files.read_end(store.object_store, file)
 
 
 @pytest.mark.parametrize("predicate", [None, "id >= 0", "id = 12345"])
@@ -246,7 +246,7 @@ def test_a_read_with_a_flipped_bit_in_a_footer_fails(root: Path, tmp_path: Path,
 def test_a_footer_that_is_larger_than_the_first_request_is_read(
     root: Path, store: Store, fetched: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_file, "END_BYTES", 100)
+    monkeypatch.setattr(checked_files, "END_BYTES", 100)
 
     rows = store.scan("t", columns=["id"]).to_table()
 

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import crc32c
+from eoslog.format.checked_files import crc32c
 from eoslog.format.segment_index import SegmentIndexes, encode_segment_index
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner

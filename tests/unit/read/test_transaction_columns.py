@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from eoslog import Store, TopicConfig, UnsupportedSchema
-from eoslog.format.data_file import OFFSET_DELTA_COLUMN, crc32c, encode_data_file
+from eoslog.format.checked_files import crc32c
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.read.file_slices import read_slices

@@ -14,7 +14,8 @@ import pytest
 
 from eoslog import Store, TopicPartition
 from eoslog.errors import StoreAccessDenied
-from eoslog.format.data_file import OFFSET_DELTA_COLUMN, crc32c, encode_data_file
+from eoslog.format.checked_files import crc32c
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.log import checkpoint
 from eoslog.log.checkpoint import read_root, write_checkpoint
 from eoslog.log.slots import CHECKPOINTS, PENDING, CheckpointEntry, decode_line, first_line, pending_path, slot_path

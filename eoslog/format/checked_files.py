@@ -1,0 +1,139 @@
+"""Fetching data files and index files, and comparing them with the checksums that the log has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import google_crc32c
+
+from eoslog.errors import CorruptRecord
+from eoslog.state.entry_fields import FileReference
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+
+END_BYTES = 64 << 10
+"""The number of bytes at the end of a file that are fetched for its footer. Parquet's reader fetches the same."""
+_FILES_AT_ONCE = 64
+_BYTES_AT_ONCE = 32 << 20
+
+
+def read_file(store: ObjectStore, file: FileReference) -> bytes:
+    """Return the content of a file after checking its length and checksum.
+
+    Raises:
+        CorruptRecord: the file is missing or differs from its entry.
+    """
+    try:
+        body = store.get(file.path).body
+    except ObjectNotFound:
+        raise _missing(store, file.path) from None
+    check_file(body, file.length, file.crc32c, file.path)
+    return body
+
+
+def read_files(store: ObjectStore, files: Sequence[FileReference]) -> Iterator[bytes]:
+    """Yield the contents of files in their order, after checking them. Small files are fetched together.
+
+    Raises:
+        CorruptRecord: a file is missing or differs from its entry.
+    """
+    first = 0
+    while first < len(files):
+        end, size = first + 1, files[first].length
+        while end < len(files) and end - first < _FILES_AT_ONCE and size + files[end].length <= _BYTES_AT_ONCE:
+            size += files[end].length
+            end += 1
+        for file, found in zip(files[first:end], store.get_many([file.path for file in files[first:end]]), strict=True):
+            if found is None:
+                raise _missing(store, file.path)
+            check_file(found.body, file.length, file.crc32c, file.path)
+            yield found.body
+        first = end
+
+
+def read_end(store: ObjectStore, file: FileReference) -> bytes:
+    """Return the last bytes of a data file, with its footer, after ``check_footer``.
+
+    Raises:
+        CorruptRecord: the file is missing, or its footer differs from its entry.
+    """
+    start = max(0, file.length - END_BYTES)
+    (end,) = read_ranges(store, file.path, [(start, file.length - start)])
+    if len(end) < file.length - start:
+        raise CorruptRecord(f"{file.path}: has {start + len(end)} bytes or fewer, but its entry says {file.length}")
+    size = _footer_bytes(end)
+    if len(end) < size <= file.length:
+        first = file.length - size
+        (before,) = read_ranges(store, file.path, [(first, start - first)])
+        end = before + end
+    check_footer(end, file)
+    return end
+
+
+def read_ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+    """Return ranges of a file, each a position and a length, without a check.
+
+    Raises:
+        CorruptRecord: the file is missing.
+    """
+    try:
+        return store.get_ranges(path, ranges)
+    except ObjectNotFound:
+        raise _missing(store, path) from None
+
+
+def _missing(store: ObjectStore, path: str) -> CorruptRecord:
+    return CorruptRecord(f"file {path} is missing from {store.url}, but the log names it. Bring it back from a backup")
+
+
+def check_file(body: bytes, length: int, checksum: int, name: str) -> None:
+    """Check a file against the entry that names it.
+
+    Args:
+        body: the content of the file.
+        length: the length in the entry (bytes).
+        checksum: the CRC-32C in the entry.
+        name: the path of the file, for error messages.
+
+    Raises:
+        CorruptRecord: the length or the checksum differs.
+    """
+    if len(body) != length:
+        raise CorruptRecord(f"{name}: has {len(body)} bytes, but its entry says {length}")
+    actual = crc32c(body)
+    if actual != checksum:
+        raise CorruptRecord(f"{name}: checksum is {actual:#010x}, but its entry says {checksum:#010x}")
+
+
+def check_footer(end: bytes, file: FileReference) -> None:
+    """Check the footer of a data file, if the entry that names the file has the footer's checksum.
+
+    Args:
+        end: the last bytes of the file, with the footer.
+
+    Raises:
+        CorruptRecord: the checksum differs.
+    """
+    actual = footer_crc32c(end)
+    if file.footer_crc32c is not None and file.footer_crc32c != actual:
+        raise CorruptRecord(
+            f"{file.path}: checksum of the footer is {actual:#010x}, but its entry says {file.footer_crc32c:#010x}"
+        )
+
+
+def footer_crc32c(end: bytes) -> int:
+    """Return the CRC-32C of a data file's footer, up to the end of the file.
+
+    Args:
+        end: the last bytes of the file, with the footer.
+    """
+    return crc32c(end[-_footer_bytes(end) :])
+
+
+def crc32c(body: bytes | bytearray | memoryview) -> int:
+    """Return the CRC-32C (Castagnoli) of some bytes, as Kafka computes it."""
+    return int(google_crc32c.value(bytes(body)))
+
+
+def _footer_bytes(end: bytes) -> int:
+    """Return the size of the footer with its own length and the magic number, the last eight bytes of the file."""
+    return int.from_bytes(end[-8:-4], "little") + 8

@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,13 +22,11 @@ from eoslog.errors import CorruptRecord
 from eoslog.format.checked_files import END_BYTES, read_end, read_file, read_ranges
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, RowGroup
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
-from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
+from eoslog.read.row_metadata import SliceRows, metadata_column
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
-from eoslog.state.sequences import SEQUENCES
 from eoslog.storage.object_store import ObjectStore
 
 _ROWS_A_BATCH = 65_536
@@ -41,31 +38,6 @@ _USUAL_COMPRESSION = 8
 """Rows that are compressed more than this count by their decoded size, because memory holds them decoded."""
 _LARGEST_WHOLE_BYTES = 1 << 20
 """Smaller files are always fetched as a whole: one request costs less than several ranges."""
-_MICROSECONDS = pa.timestamp("us", tz="UTC")
-
-
-class _Rows(NamedTuple):
-    """The rows of one slice that go into a batch: rows ``begin`` to ``end`` (exclusive) of the decoded batch.
-
-    A control row counts as one row. No decoded row belongs to it.
-    """
-
-    piece: FileSlice
-    begin: int
-    end: int
-    first_offset: int
-    offsets_in_file: npt.NDArray[np.int64] | None = None
-    """The rows' offsets if compaction left gaps. Otherwise they follow ``first_offset``."""
-
-    @property
-    def row_count(self) -> int:
-        return self.end - self.begin
-
-    @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        if self.offsets_in_file is not None:
-            return self.offsets_in_file
-        return np.arange(self.first_offset, self.first_offset + self.row_count, dtype=np.int64)
 
 
 def read_slices(
@@ -383,41 +355,41 @@ def _have_gaps(pieces: Sequence[FileSlice]) -> bool:
     return any(piece.has_gaps for piece in pieces)
 
 
-def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
+def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> SliceRows:
     """Return the rows of a slice that a decoded batch holds. The batch begins at ``row`` of its file."""
     first = max(piece.first_row, row)
     begin = first - row
     end = min(piece.first_row + piece.record_count - row, batch.num_rows)
     if piece.gaps_end_offset is None:
-        return _Rows(piece, begin, end, piece.base_offset + first - piece.first_row)
+        return SliceRows(piece, begin, end, piece.base_offset + first - piece.first_row)
     offsets = batch.column(OFFSET_DELTA_COLUMN.name).slice(begin, end - begin).to_numpy() + piece.file_base_offset
     if np.any(offsets[1:] <= offsets[:-1]):
         raise CorruptRecord(f"{piece.path}: the offsets of its rows do not increase")
     skipped, taken = np.searchsorted(offsets, [piece.base_offset, piece.gaps_end_offset]).tolist()
-    return _Rows(piece, begin + skipped, begin + taken, piece.base_offset, offsets[skipped:taken])
+    return SliceRows(piece, begin + skipped, begin + taken, piece.base_offset, offsets[skipped:taken])
 
 
-def _selected(batch: pa.RecordBatch, parts: Sequence[_Rows]) -> pa.RecordBatch:
+def _selected(batch: pa.RecordBatch, parts: Sequence[SliceRows]) -> pa.RecordBatch:
     """Return the rows of these parts. Nothing is copied if the parts are adjacent."""
     controls = [part.piece.control is not None for part in parts]
     begin, end = parts[0].begin, parts[-1].end
     if not any(controls) and sum(part.end - part.begin for part in parts) == end - begin:
         return batch.slice(begin, end - begin)
     rows = np.concatenate([np.arange(part.begin, part.end) for part in parts])
-    return batch.take(pa.array(rows, mask=np.repeat(controls, _counts(parts))))
+    return batch.take(pa.array(rows, mask=np.repeat(controls, [part.row_count for part in parts])))
 
 
 def _with_metadata(
-    batch: pa.RecordBatch, topic: str, partition: int, parts: Sequence[_Rows], stored: pa.Schema, wanted: pa.Schema
+    batch: pa.RecordBatch, topic: str, partition: int, parts: Sequence[SliceRows], stored: pa.Schema, wanted: pa.Schema
 ) -> pa.RecordBatch:
     columns = []
     for field in wanted:
         if field.name not in batch.schema.names or field.name == OFFSET_DELTA_COLUMN.name:
-            column = _metadata_column(field, topic, partition, parts)
+            column = metadata_column(field, topic, partition, parts)
         else:
             column = _stored_column(field, batch)
             if stored is RECORDS_SCHEMA and field.name == "timestamp" and column.null_count:
-                column = pc.coalesce(column, _metadata_column(field, topic, partition, parts))
+                column = pc.coalesce(column, metadata_column(field, topic, partition, parts))
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -435,84 +407,16 @@ def _rows_without_file(
             rows = min(_ROWS_A_BATCH, piece.record_count - first)
             parts = [_without_file(piece, first, rows)]
             columns = [
-                pa.nulls(rows, field.type) if field.name in null else _metadata_column(field, topic, partition, parts)
+                pa.nulls(rows, field.type) if field.name in null else metadata_column(field, topic, partition, parts)
                 for field in wanted
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _without_file(piece: FileSlice, first: int, rows: int) -> _Rows:
-    return _Rows(piece, 0, rows, piece.base_offset + first)
-
-
-def _counts(parts: Sequence[_Rows]) -> list[int]:
-    return [part.row_count for part in parts]
+def _without_file(piece: FileSlice, first: int, rows: int) -> SliceRows:
+    return SliceRows(piece, 0, rows, piece.base_offset + first)
 
 
 def _stored_column(field: Any, batch: pa.RecordBatch) -> Any:
     column = batch.column(field.name)
     return column if column.type == field.type else column.cast(field.type)
-
-
-def _metadata_column(field: Any, topic: str, partition: int, parts: Sequence[_Rows]) -> Any:
-    """Return a column that no file contains: the rows' position in the log, or their producer and transaction."""
-    if field.name in ("_offset", "offset"):
-        return pa.array(np.concatenate([part.offsets for part in parts]))
-    if field.name == "_sequence":
-        return _sequences(parts).cast(field.type)
-    values: list[Any]
-    value_type = field.type
-    pieces = [part.piece for part in parts]
-    if field.name in ("_topic", "topic"):
-        values = [topic] * len(parts)
-    elif field.name in ("_partition", "partition"):
-        values = [partition] * len(parts)
-    elif field.name == "timestampType":
-        values = [CREATE_TIME] * len(parts)
-    elif field.name == "_transactional_id":
-        values = [piece.origin.transactional_id for piece in pieces]
-    elif field.name == "_producer_id":
-        values = [piece.origin.producer_id for piece in pieces]
-    elif field.name == "_producer_epoch":
-        values = [piece.origin.producer_epoch for piece in pieces]
-    elif field.name == "_control":
-        values = [None if piece.control is None else Control(piece.control).name for piece in pieces]
-    elif field.name == "_slot":
-        values = [None if piece.origin.slot == NO_SLOT else piece.origin.slot for piece in pieces]
-    else:
-        value_type = _MICROSECONDS
-        times = [piece.origin.commit_time_ms for piece in pieces]
-        if field.name != "_commit_timestamp":
-            times = [piece.timestamp for piece in pieces]
-        values = [None if field.name == "_commit_timestamp" and each == NO_TIME else each * 1000 for each in times]
-    counts = _counts(parts)
-    if all(value == values[0] for value in values):
-        return _constant(values[0], value_type, field.type, sum(counts))
-    each_part = pa.array(values, value_type).cast(field.type)
-    return each_part.take(pa.array(np.repeat(np.arange(len(parts)), counts)))
-
-
-def _constant(value: Any, value_type: pa.DataType, wanted: pa.DataType, rows: int) -> Any:
-    if _ROWS_A_BATCH // 2 <= rows <= _ROWS_A_BATCH:
-        return _large_constant(value, value_type, wanted).slice(0, rows)
-    return _repeated(value, value_type, wanted, rows)
-
-
-@lru_cache(maxsize=8)
-def _large_constant(value: Any, value_type: pa.DataType, wanted: pa.DataType) -> Any:
-    """Return a constant column of the largest batch. It is cached, because building it costs as much as reading one."""
-    return _repeated(value, value_type, wanted, _ROWS_A_BATCH)
-
-
-def _repeated(value: Any, value_type: pa.DataType, wanted: pa.DataType, rows: int) -> Any:
-    scalar: Any = pa.scalar(value, value_type).cast(wanted)
-    return pa.repeat(scalar, rows)
-
-
-def _sequences(parts: Sequence[_Rows]) -> Any:
-    """Return each row's sequence. It grows with the offset, so removed rows count too."""
-    sequences = [
-        (part.piece.origin.base_sequence + part.offsets - part.piece.base_offset) % SEQUENCES for part in parts
-    ]
-    unknown = [part.piece.origin.base_sequence == NO_SEQUENCE for part in parts]
-    return pa.array(np.concatenate(sequences), mask=np.repeat(unknown, _counts(parts)))

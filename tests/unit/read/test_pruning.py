@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from eoslog import InvalidOption, Store, TopicConfig
-from eoslog.format import data_file
+from eoslog.format import checked_files, data_file
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
@@ -84,7 +84,7 @@ def test_the_rows_are_those_of_a_filter_behind_the_read(
 ) -> None:
     if as_large_files:
         monkeypatch.setattr(file_slices, "_LARGEST_WHOLE_BYTES", 0)
-        monkeypatch.setattr(data_file, "END_BYTES", 200)
+        monkeypatch.setattr(checked_files, "END_BYTES", 200)
         monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 3)
     write(store, segment_batches=6, cleanup_policy="compact" if form == "compacted" else "delete")
     shape(store, form)

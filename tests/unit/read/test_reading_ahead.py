@@ -56,13 +56,13 @@ def test_memory_limits_how_many_compressed_files_are_decoded_ahead(
 
 def test_rows_without_a_file_are_made_when_they_are_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    column = file_slices._metadata_column
+    column = file_slices.metadata_column
 
     def noted(field: Any, *args: Any) -> Any:
         made.append(field)
         return column(field, *args)
 
-    monkeypatch.setattr(file_slices, "_metadata_column", noted)
+    monkeypatch.setattr(file_slices, "metadata_column", noted)
     scan = store.scan("t", columns=["_offset"]).to_batches()
 
     next(scan)

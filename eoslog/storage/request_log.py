@@ -40,7 +40,7 @@ def logged(verb: str) -> Callable[[_Method], _Method]:
     def decorate(method: _Method) -> _Method:
         def end(store: Any, path: str | Sequence[str], outcome: object, began_ns: int) -> None:
             duration_ns = store._environment.monotonic_ns() - began_ns
-            store.request_times_ns[verb] += duration_ns
+            store.request_times.add(verb, duration_ns)
             if is_logged():
                 log_request(store.url, verb, path, outcome, duration_ns)
 

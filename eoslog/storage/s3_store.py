@@ -308,7 +308,7 @@ class S3Store(ObjectStore):
         """Count the time of a request, and log it. The parameters hold neither credentials nor a signature."""
         duration_ns = self._environment.monotonic_ns() - began_ns
         verb = operation.split("_")[0].upper()
-        self.request_times_ns[verb] += duration_ns
+        self.request_times.add(verb, duration_ns)
         if not is_logged():
             return
         path = str(parameters.get("Key", parameters.get("Prefix", ""))).removeprefix(self._key_prefix)

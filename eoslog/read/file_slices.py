@@ -38,6 +38,7 @@ from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
 from eoslog.state.sequences import SEQUENCES
 from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.tracing import carried
 
 _ROWS_A_BATCH = 65_536
 _ROWS_A_STEP = 1 << 20
@@ -177,7 +178,7 @@ def _ahead(
 
 def _submitted(pool: Executor, run: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
     try:
-        return pool.submit(run, task)
+        return pool.submit(carried(run), task)
     except RuntimeError:
         # The interpreter is exiting, or the system has no more threads. So the caller's thread does the work.
         future = Future[_Result]()

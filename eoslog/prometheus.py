@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest, make_wsgi_app
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from eoslog.errors import EosLogError
 from eoslog.maintenance.coordinator import StepReport
 from eoslog.session.metrics import StoreMetrics
+from eoslog.storage.request_times import BOUNDS_NS, RequestTimes
 from eoslog.store import Store
 
 _logger = logging.getLogger(__name__)
@@ -128,8 +130,7 @@ def _of_store(found: StoreMetrics) -> Iterator[Metric]:
 
 def _of_process(store: Store) -> Iterator[Metric]:
     yield _labeled("requests", "Requests to the object store.", ["verb"], _keyed(store.requests), is_count=True)
-    times_s = {verb: ns / _NS for verb, ns in store.object_store.request_times_ns.items()}
-    yield _labeled("request_seconds", "The time until answers.", ["verb"], _keyed(times_s), is_count=True)
+    yield _histograms(store.object_store.request_times)
     counts = store.log.appender.counts.as_dict()
     waited_ms = counts.pop("waited_ms")
     yield _labeled("appends", "Appends to the log, by kind.", ["kind"], _keyed(counts), is_count=True)
@@ -141,6 +142,16 @@ def _of_process(store: Store) -> Iterator[Metric]:
         {(name.removesuffix("-time-ns-total"),): ns / _NS for name, ns in store.call_times.totals().items()},
         is_count=True,
     )
+
+
+def _histograms(times: RequestTimes) -> Metric:
+    family = HistogramMetricFamily(
+        "eoslog_request_seconds", "The time until the object store's answers.", labels=["verb"]
+    )
+    bounds = [*(str(bound_ns / _NS) for bound_ns in BOUNDS_NS), "+Inf"]
+    for verb, found in times.by_verb().items():
+        family.add_metric([verb], list(zip(bounds, accumulate(found.counts), strict=True)), found.total_ns / _NS)
+    return family
 
 
 def _keyed(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
@@ -189,7 +200,16 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
-class _Quiet(WSGIRequestHandler):
+class _Handler(WSGIRequestHandler):
+    timeout = 10
+    """How long a client may send nothing, or take nothing (s). Then its connection is closed, and its thread ends."""
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except TimeoutError:
+            self.log_message("%s sent no request in time", self.address_string())
+
     def log_message(self, format: str, *args: Any) -> None:
         _logger.debug(format, *args)
 
@@ -236,6 +256,6 @@ def serve(store: Store, address: str, port: int) -> tuple[int, Callable[[StepRep
         start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [body]
 
-    server = make_server(address, port, application, server_class=_Server, handler_class=_Quiet)
+    server = make_server(address, port, application, server_class=_Server, handler_class=_Handler)
     Thread(target=server.serve_forever, name="eoslog-metrics", daemon=True).start()
     return server.server_port, coordinator.observe

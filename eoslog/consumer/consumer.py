@@ -34,6 +34,7 @@ from eoslog.session.session import Session, find_topic, partition_named
 from eoslog.state.names import TopicPartition, check_id, topic_partitions
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
+from eoslog.storage import tracing
 from eoslog.storage.process import Exclusive, HomeProcess, cannot_be_pickled
 
 P = ParamSpec("P")
@@ -264,7 +265,19 @@ class Consumer:
         self._check_has_partitions("poll()")
         if not isinstance(timeout, Real) or not timeout >= 0:
             raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be 0 or more, a number of seconds")
-        return self._take(int(timeout * 1000), self._poll_once)
+        described = {
+            "messaging.operation.name": "poll",
+            "messaging.operation.type": "receive",
+            "messaging.consumer.group.name": self.group_id,
+            "eoslog.store": self._store.url,
+        }
+        with tracing.span("poll", tracing.MESSAGING | described, kind="CLIENT") as span:
+            records = self._take(int(timeout * 1000), self._poll_once)
+            if span is not None:
+                tracing.describe(span, tracing.rows_of({record.topic for record in records}, len(records)))
+                headers = (header for record in records for header in record.headers or ())
+                tracing.link_senders(span, (value for name, value in headers if name == "traceparent" and value))
+            return records
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records, and wait for more: ``for record in consumer``.

@@ -20,6 +20,7 @@ from eoslog.format.topic_schemas import conform, file_schema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import StagedBatch
+from eoslog.storage import tracing
 from eoslog.storage.object_store import ObjectStore
 
 DEFAULT_BUFFER_BYTES = 64 << 20
@@ -185,6 +186,17 @@ class DataFileWriter:
         self._loose_bytes = 0
 
     def _upload(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
+        if not keys:
+            return []
+        with tracing.span("upload", tracing.MESSAGING | {"messaging.operation.name": "upload"}) as span:
+            topics = {self._buffers[topic_id, partition].target.topic for topic_id, partition in keys}
+            written = self._put_files(keys, append_time_ms)
+            if span is not None:
+                sizes = {"eoslog.files": len(written), "eoslog.bytes": sum(file.length for file in written)}
+                tracing.describe(span, sizes | tracing.rows_of(topics, sum(file.record_count for file in written)))
+            return written
+
+    def _put_files(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
         objects: list[tuple[str, bytes]] = []
         written: list[WrittenFile] = []
         for buffer in [self._buffers[key] for key in keys]:

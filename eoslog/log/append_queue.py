@@ -76,6 +76,10 @@ class Proposal:
     first_entry: int = 0
     """The index of its first entry in the record."""
     entry_count: int = 0
+    slot: int | None = None
+    """The slot whose record has the request, once it is in the log."""
+    span: Any = None
+    """The span of its caller (``storage.tracing``); None if nothing is traced."""
     woken: threading.Event = field(default_factory=threading.Event)
     """Set when the proposal is done, or when its thread becomes the leader."""
 
@@ -97,6 +101,7 @@ class Proposal:
         except (LookupError, TypeError, ValueError):
             # eoslog writes no such record: it names this request for other entries. Ignore it.
             return
+        self.slot = slot
         self.has_landed = True
 
     def result(self) -> Any:

@@ -45,6 +45,7 @@ from eoslog.log.slots import (
     slot_path,
     with_tail,
 )
+from eoslog.storage import tracing
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_queue import PATIENCE_MS, HostQueue, Place
 from eoslog.storage.object_store import ObjectStore
@@ -391,6 +392,9 @@ class Appender(Generic[S]):
                 self.counts.commits += len(this.taken)
                 self.counts.for_others += len(included)
                 for proposal in this.taken:
+                    proposal.slot = record.slot
+                    # The span of the leader has the requests that put the record.
+                    tracing.link(proposal.span, tracing.current())
                     proposal.finish()
                 attempts.append_id = self.environment.new_id()
                 attempts.tail_slot = base.slot + 1

@@ -35,6 +35,7 @@ from eoslog.log.slots import (
     CheckpointEntry,
     CheckpointReference,
 )
+from eoslog.storage import tracing
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -158,11 +159,37 @@ class Log(Generic[S]):
             StoreUnavailable: the time was up, and nothing was appended.
             The error with which the newest state refuses the request.
         """
-        proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts or AppendAttempts())
-        self.appender.settle(proposal)
-        answer: T = proposal.result()
+        attempts = attempts or AppendAttempts()
+        name = getattr(request, "name", type(request).__name__.lstrip("_"))
+        with tracing.span(f"append {name}", tracing.MESSAGING | {"messaging.operation.name": name}) as span:
+            proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts, span=span)
+            tried = len(attempts.puts)
+            try:
+                self.appender.settle(proposal)
+                answer: T = proposal.result()
+            finally:
+                if span is not None:
+                    self._describe_append(proposal, len(attempts.puts) - tried)
         self._checkpointing.run_if_due(self.replica)
         return answer
+
+    def _describe_append(self, proposal: Proposal, records: int) -> None:
+        """Add the outcome of an append to its span.
+
+        Args:
+            records: how many records with the request this process has put, or tried to put.
+        """
+        is_in_own_record = proposal.slot is not None and not proposal.has_landed
+        tracing.describe(
+            proposal.span,
+            {
+                "eoslog.store": self.store.url,
+                "eoslog.slot": proposal.slot,
+                "eoslog.append.records": records,
+                "eoslog.append.conflicts": records - is_in_own_record if proposal.slot is not None else None,
+                "eoslog.append.by_another_process": proposal.has_landed,
+            },
+        )
 
     def create(self, request: Request[object]) -> None:
         """Write slot 0 of a log that does not exist yet.

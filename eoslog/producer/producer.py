@@ -116,6 +116,7 @@ class Producer:
         self._phase_of_sends = ProducerPhase.UNINITIALIZED if transactional_id is None else ProducerPhase.IN_TRANSACTION
         """The only phase in which ``send`` and ``send_table`` are allowed."""
         self._calls = ProducerCalls(self._home, store.environment, self._limits, self._call_times, self._shut)
+        self._span = self._calls.transaction_span
         self._sender = Sender(
             store,
             self._append,
@@ -140,6 +141,7 @@ class Producer:
 
     def _forget(self) -> None:
         """Drop everything that belongs to one transaction."""
+        self._describe_span()
         exit_flush.discard(self)
         self._committing: tuple[ApplicationVersion | None] | None = None
         self._began_ms = self._store.environment.monotonic_ms()
@@ -147,6 +149,9 @@ class Producer:
         self._sender.forget()
         self._limits.end_delivery()
         self._append.forget()
+
+    def _describe_span(self) -> None:
+        self._span.describe(self._sender.topics, lambda: self._sender.waiting_rows + self._sender.numbers.rows)
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL, and open a producer there")
@@ -219,6 +224,7 @@ class Producer:
             self._lifecycle.check_not_abortable()
             self._lifecycle.enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
             self._forget()
+            self._span.begin(self._store.url, self.transactional_id, self._requests.identity)
 
     def send(
         self,
@@ -519,6 +525,7 @@ class Producer:
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
                 committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
             self._forget()
+            self._span.end("committed" if committed else "replayed")
             self._lifecycle.arrive(ProducerPhase.READY)
             if summary is not None and _logger.isEnabledFor(logging.INFO):
                 # The transaction is committed. Nothing that goes wrong with its log line may say otherwise, not even an
@@ -597,6 +604,7 @@ class Producer:
                 self._guarded(lambda: self._requests.end("abort"))
                 _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
             self._forget()
+            self._span.end("aborted")
             self._lifecycle.arrive(ProducerPhase.READY)
 
     def close(self, timeout: float | None = None) -> None:
@@ -679,6 +687,7 @@ class Producer:
         self._lifecycle.arrive(ProducerPhase.CLOSED)
         self._sender.fail(TransactionAborted("the producer was closed before this record was acknowledged"))
         self._forget()
+        self._span.end("open" if self._requests.prepared is None else "prepared")
 
     def _need_transactional(self, call: str) -> None:
         if self.transactional_id is None:
@@ -723,5 +732,9 @@ class Producer:
                 self._sender.give_up(error)
             else:
                 self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)
+                self._span.fail(error)
+                if self._lifecycle.phase is ProducerPhase.FATAL_ERROR:
+                    self._describe_span()
+                    self._span.end("failed")
                 self._sender.fail(error)
             raise

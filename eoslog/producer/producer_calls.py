@@ -26,6 +26,7 @@ from eoslog.errors import (
     UnsupportedFormat,
     quoted,
 )
+from eoslog.producer.transaction_span import TransactionSpan
 from eoslog.session.metrics import CALL_TIMES, CallTimes
 from eoslog.session.time_limits import LONGEST_WAIT_MS, TimeLimits
 from eoslog.storage.environment import Environment
@@ -203,6 +204,8 @@ class ProducerCalls:
         self.limits = limits
         self.call_times = call_times
         self.lock = threading.RLock()
+        self.transaction_span = TransactionSpan()
+        """The span of the open transaction. It is current in every call."""
         self.under_way: list[str] = []
         """The current call and the calls nested in it. A callback of the outer call's rows makes the inner one."""
         self.is_timed = False
@@ -342,11 +345,14 @@ class ProducerCall:
             limits.begin_call(self._name, self._timeout_ms, began_ns // 1_000_000)
             if self._metric is not None:
                 self._began_ns = calls.environment.monotonic_ns()
+        calls.transaction_span.enter()
 
     def __exit__(self, *error: object) -> None:
         calls = self._calls
         calls.under_way.pop()
         try:
+            if not calls.under_way:
+                calls.transaction_span.leave()
             if not calls.under_way and calls.is_timed:
                 if self._metric is not None:
                     calls.call_times.add(self._metric, calls.environment.monotonic_ns() - self._began_ns)

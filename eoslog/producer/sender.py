@@ -7,7 +7,8 @@ module also holds the batches in flight, and counts rows, files and bytes for th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from eoslog.state.sequences import sequence_after
 from eoslog.state.store_state import Topic
 from eoslog.state.transaction_entries import BatchAppended, CommitSummary, StagedBatch, WrittenRows
 from eoslog.state.transaction_requests import AppendBatches, AppendedRows
+from eoslog.storage import tracing
 from eoslog.storage.process import HomeProcess
 
 
@@ -331,15 +333,24 @@ class Sender:
         Raises:
             RetriableError, and the errors with which the log refuses a batch.
         """
-        self._settle_in_flight()
-        self._accumulator.upload()
-        if self._staged:
-            self._accumulator.awaited.deliver()
-        elif self._accumulator.files:
-            if self._requests.identity is None:
-                self._requests.initialise()
-            self._send_files()
+        with self._flush_span():
             self._settle_in_flight()
+            self._accumulator.upload()
+            if self._staged:
+                self._accumulator.awaited.deliver()
+            elif self._accumulator.files:
+                if self._requests.identity is None:
+                    self._requests.initialise()
+                self._send_files()
+                self._settle_in_flight()
+
+    def _flush_span(self) -> AbstractContextManager[Any]:
+        """Return the span of a flush. A flush of nothing has none."""
+        rows = self.waiting_rows
+        if not rows:
+            return nullcontext()
+        described = {"messaging.operation.name": "flush", "messaging.operation.type": "send"}
+        return tracing.span("flush", tracing.MESSAGING | described | tracing.rows_of(self.topics, rows), kind="CLIENT")
 
     def _send_files(self) -> None:
         accumulator, identity = self._accumulator, self._requests.identity

@@ -28,6 +28,7 @@ from eoslog.read.predicate_rows import is_wanted
 from eoslog.read.row_metadata import SliceRows, metadata_column
 from eoslog.state.entry_fields import FileReference
 from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.tracing import carried
 
 _ROWS_A_BATCH = 65_536
 _ROWS_A_STEP = 1 << 20
@@ -142,7 +143,7 @@ def _ahead(
 
 def _submitted(pool: Executor, run: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
     try:
-        return pool.submit(run, task)
+        return pool.submit(carried(run), task)
     except RuntimeError:
         # The interpreter is exiting, or the system has no more threads. So the caller's thread does the work.
         return _done(run, task)

@@ -188,10 +188,10 @@ class LocalStore(ObjectStore):
             body = read_fully(descriptor, 0, status.st_size)
         return StoredObject(body, ctime_ms(status))
 
-    @logged("GET")
     def get_range(self, path: str, start: int, length: int) -> bytes:
         return self.get_ranges(path, [(start, length)])[0]
 
+    @logged("GET")
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         for start, length in ranges:
             check_range(start, length)

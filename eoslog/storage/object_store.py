@@ -23,6 +23,7 @@ from eoslog.errors import InvalidRequest
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.host_queue import HostQueue
 from eoslog.storage.process import cannot_be_pickled
+from eoslog.storage.request_times import RequestTimes
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -81,8 +82,8 @@ class ObjectStore(ABC):
         # the count of another thread could be lost.
         self.requests: Counter[str] = Counter({"PUT": 0, "GET": 0, "LIST": 0, "DELETE": 0})
         """Requests sent so far, by kind: PUT, GET, LIST, DELETE. Every attempt and every page counts."""
-        self.request_times_ns: Counter[str] = Counter(dict.fromkeys(self.requests, 0))
-        """The total time until these requests were answered, by kind (ns)."""
+        self.request_times = RequestTimes(self.requests)
+        """The time until these requests were answered, by kind."""
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL and options, and call eoslog.connect() there")

@@ -1,6 +1,6 @@
-"""The times of requests to object stores, and their log: a DEBUG line for each, with its verb, path, outcome and time.
+"""One request to an object store: its time, its DEBUG line with verb, path, outcome and time, and its span.
 
-A line never holds a header, a query or a body, so it shows no credential and no signature.
+A line never holds a header, a query or a body, so it shows no credential and no signature. Neither does a span.
 """
 
 from __future__ import annotations
@@ -9,7 +9,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from inspect import isgeneratorfunction
+from types import TracebackType
 from typing import Any, TypeVar
+
+from eoslog.storage import tracing
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore, StoredObject
 
 _logger = logging.getLogger("eoslog.storage.requests")
 _LONGEST_PATH = 500
@@ -21,54 +26,89 @@ def is_logged() -> bool:
     return _logger.isEnabledFor(logging.DEBUG)
 
 
-def log_request(url: str, verb: str, path: str | Sequence[str], outcome: object, duration_ns: int) -> None:
-    """Log one request; or the deletion of several objects by one call."""
-    paths = path if isinstance(path, str) else ", ".join(path)
-    _logger.debug(
-        "%s: %s %s: %s in %d ms",
-        url,
-        verb,
-        paths if len(paths) <= _LONGEST_PATH else f"{paths[:_LONGEST_PATH]}…",
-        outcome,
-        duration_ns // 1_000_000,
-    )
+class TimedRequest:
+    """One request, or the deletion of several objects by one call. Use it as a context manager."""
+
+    __slots__ = ("_began_ns", "_environment", "_path", "_store", "_verb", "is_answered", "outcome", "span")
+
+    def __init__(self, store: ObjectStore, environment: Environment, verb: str, path: str | Sequence[str]) -> None:
+        self._store = store
+        self._environment = environment
+        self._verb = verb
+        self._path = path
+        self.outcome: object = None
+        """What the log line and the span say; the name of the error's class if None."""
+        self.is_answered = False
+        """True if an error of the request is an answer that callers expect, such as a missing object."""
+
+    def __enter__(self) -> TimedRequest:
+        self.span = tracing.start_request(self._verb, self._path)
+        self._began_ns = self._environment.monotonic_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        duration_ns = self._environment.monotonic_ns() - self._began_ns
+        self._store.request_times.add(self._verb, duration_ns)
+        outcome = type(error).__name__ if self.outcome is None else self.outcome
+        if is_logged():
+            path = self._path if isinstance(self._path, str) else ", ".join(self._path)
+            _logger.debug(
+                "%s: %s %s: %s in %d ms",
+                self._store.url,
+                self._verb,
+                path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…",
+                outcome,
+                duration_ns // 1_000_000,
+            )
+        if self.span is not None:
+            tracing.describe(self.span, {"eoslog.outcome": str(outcome)})
+            if error is not None and not self.is_answered and not isinstance(error, ObjectNotFound | GeneratorExit):
+                tracing.fail(self.span, error)
+            tracing.end(self.span)
 
 
 def logged(verb: str) -> Callable[[_Method], _Method]:
     """Decorate a method of a store on this machine, which has ``_environment``, so that it is timed and logged."""
 
     def decorate(method: _Method) -> _Method:
-        def end(store: Any, path: str | Sequence[str], outcome: object, began_ns: int) -> None:
-            duration_ns = store._environment.monotonic_ns() - began_ns
-            store.request_times_ns[verb] += duration_ns
-            if is_logged():
-                log_request(store.url, verb, path, outcome, duration_ns)
-
         @wraps(method)
         def call(self: Any, path: Any, *arguments: Any, **options: Any) -> Any:
-            began_ns = self._environment.monotonic_ns()
-            try:
+            with TimedRequest(self, self._environment, verb, path) as request:
                 result = method(self, path, *arguments, **options)
-            except Exception as error:
-                end(self, path, type(error).__name__, began_ns)
-                raise
-            end(self, path, getattr(result, "value", "done"), began_ns)
-            return result
+                request.outcome = getattr(result, "value", "done")
+                if request.span is not None:
+                    tracing.describe(request.span, {"eoslog.object.bytes": _bytes_in(result, *arguments)})
+                return result
 
         @wraps(method)
         def iterate(self: Any, path: Any, **options: Any) -> Iterator[Any]:
-            began_ns, found, outcome = self._environment.monotonic_ns(), 0, "ended early"
-            try:
-                for each in method(self, path, **options):
-                    found += 1
-                    yield each
-                outcome = "done"
-            except Exception as error:
-                outcome = type(error).__name__
-                raise
-            finally:
-                end(self, path, f"{found} objects, {outcome}", began_ns)
+            with TimedRequest(self, self._environment, verb, path) as request:
+                found, ending = 0, "ended early"
+                try:
+                    for each in method(self, path, **options):
+                        found += 1
+                        yield each
+                    ending = "done"
+                except Exception as error:
+                    ending = type(error).__name__
+                    raise
+                finally:
+                    request.outcome = f"{found} objects, {ending}"
 
         return iterate if isgeneratorfunction(method) else call  # type: ignore[return-value]
 
     return decorate
+
+
+def _bytes_in(*bodies: Any) -> int | None:
+    """Return the size of a request's body, or of its answer's; None if there is none."""
+    for body in bodies:
+        if isinstance(body, StoredObject):
+            return len(body.body)
+        if isinstance(body, bytes):
+            return len(body)
+        if isinstance(body, list) and body and isinstance(body[0], bytes):
+            return sum(map(len, body))
+    return None

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from eoslog.errors import InvalidOption, PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.storage import tracing
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import (
@@ -27,7 +28,7 @@ from eoslog.storage.object_store import (
     check_range,
 )
 from eoslog.storage.process import forks
-from eoslog.storage.request_log import is_logged, log_request
+from eoslog.storage.request_log import TimedRequest
 from eoslog.storage.s3_connection import S3Connection, answer_of, code_of, status_of, translated
 from eoslog.storage.s3_options import S3Options
 
@@ -37,6 +38,8 @@ _PAGE = 1000
 _PARALLEL_REQUESTS = 32
 _LONGEST_WAIT_MS = 5_000
 _DIRECTORY_BUCKET = "--x-s3"
+_EXPECTED = (404, 409, 412, 416)
+"""Answers that belong to the protocol: a missing object, a lost race for a name, a range beyond the end."""
 
 
 class S3Store(ObjectStore):
@@ -90,7 +93,7 @@ class S3Store(ObjectStore):
         if len(items) < 2:
             return super().for_each(function, items)
         with ThreadPoolExecutor(min(len(items), _PARALLEL_REQUESTS)) as threads:
-            return list(threads.map(function, items))
+            return list(threads.map(tracing.carried(function), items))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         return self.get_ranges(path, [(start, length)])[0]
@@ -291,30 +294,27 @@ class S3Store(ObjectStore):
 
     async def _send(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """Send one request. Observe the ``Date`` of its answer, also of an error."""
-        began_ns = self._environment.monotonic_ns()
-        try:
-            client = await self._connected().client()
-            answer: Mapping[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
-        except Exception as error:
-            self._observe(answer_of(error))
-            outcome = f"{status_of(error)} {code_of(error)}" if answer_of(error) else type(error).__name__
-            self._end(operation, parameters, outcome, began_ns)
-            raise
-        self._observe(answer)
-        self._end(operation, parameters, answer.get("ResponseMetadata", {}).get("HTTPStatusCode"), began_ns)
-        return answer
-
-    def _end(self, operation: str, parameters: Mapping[str, Any], outcome: object, began_ns: int) -> None:
-        """Count the time of a request, and log it. The parameters hold neither credentials nor a signature."""
-        duration_ns = self._environment.monotonic_ns() - began_ns
-        verb = operation.split("_")[0].upper()
-        self.request_times_ns[verb] += duration_ns
-        if not is_logged():
-            return
+        # The parameters hold neither credentials nor a signature.
         path = str(parameters.get("Key", parameters.get("Prefix", ""))).removeprefix(self._key_prefix)
         if "Range" in parameters:
             path += f" {parameters['Range']}"
-        log_request(self.url, verb, path, outcome, duration_ns)
+        with TimedRequest(self, self._environment, operation.split("_")[0].upper(), path) as request:
+            try:
+                client = await self._connected().client()
+                answer: Mapping[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
+            except Exception as error:
+                self._observe(answer_of(error))
+                if answer_of(error):
+                    request.outcome = f"{status_of(error)} {code_of(error)}"
+                    request.is_answered = status_of(error) in _EXPECTED
+                tracing.describe(request.span, {"http.response.status_code": status_of(error) or None})
+                raise
+            self._observe(answer)
+            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            request.outcome = status
+            size = answer.get("ContentLength") if "Body" not in parameters else len(parameters["Body"])
+            tracing.describe(request.span, {"http.response.status_code": status, "eoslog.object.bytes": size})
+            return answer
 
     async def _retried(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         retrying = AsyncRetrying(

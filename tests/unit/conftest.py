@@ -4,8 +4,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from opentelemetry import trace
 
 from eoslog.store import Store
+from tests.unit.support.recorded import Recorded
 from tests.unit.support.world import World
 
 
@@ -29,3 +31,13 @@ def hurried_threads() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+    """What this process records as a program that has configured a tracer provider."""
+    found = Recorded()
+    # The API sets a provider only once in a process.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", found.provider)
+    yield found
+    found.provider.shutdown()

@@ -28,6 +28,7 @@ from eoslog.log.slots import (
 from tests.unit.log.ledger import AlreadyThere, Ledger, SharedAdd, add, add_once, shared_add
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.world import Crashed, Fault, World, environment, names, script
+from tests.unit.support.recorded import Recorded, attributes
 
 NAME = "ab" * 16
 PUBLISHED = "log.shared.published"
@@ -263,6 +264,27 @@ def test_a_writer_waits_for_the_process_that_published_before_it() -> None:
     assert request_names(world, slot) == [["z"], ["x"]]
     assert environment(log).points[-1] == "log.shared.appended_by_another"
     assert published(world) == []
+
+
+def test_the_span_of_a_request_that_another_process_has_appended_says_so(recorded: Recorded) -> None:
+    world = World()
+    other = world.created()
+    earlier = Stopped(world.process(), other, "x")
+    log = world.process()
+    losing(log, other, "a", "b")
+    told: list[int] = []
+    at(log, PUBLISHED, lambda: while_it_waits(log, lambda: told or told.append(earlier.go_on())))
+
+    slot = share(log, "z")
+
+    named = "eoslog.slot", "eoslog.append.conflicts", "eoslog.append.by_another_process"
+    by_another, in_own_record = (
+        tuple(attributes(span).get(name) for name in named)
+        for span in reversed(recorded.spans)
+        if attributes(span).get("eoslog.slot") == slot
+    )
+    assert by_another == (slot, 2, True)
+    assert in_own_record == (slot, 2, False)
 
 
 def test_the_threads_of_a_process_learn_their_outcomes_one_by_one() -> None:

@@ -293,7 +293,17 @@ def test_the_time_of_every_kind_of_request_is_counted(any_store: ObjectStore) ->
     list(any_store.list(""))
     any_store.delete(["a"])
 
-    assert all(any_store.request_times_ns[verb] > 0 for verb in ("PUT", "GET", "LIST", "DELETE"))
+    found = any_store.request_times.by_verb()
+    assert found.keys() == {"PUT", "GET", "LIST", "DELETE"}
+    assert all(sum(each.counts) == 1 and each.total_ns > 0 for each in found.values())
+
+
+def test_reads_of_ranges_are_timed(any_store: ObjectStore) -> None:
+    any_store.put("a", b"0123456789")
+    any_store.get_range("a", 0, 2)
+    any_store.get_ranges("a", [(0, 2), (4, 2)])
+
+    assert sum(any_store.request_times.by_verb()["GET"].counts) >= 2
 
 
 def test_every_kind_of_request_is_counted_from_zero(any_store: ObjectStore) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from opentelemetry.trace import StatusCode
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -25,6 +26,7 @@ from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
+from tests.unit.support.recorded import Recorded, attributes
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
 SCHEMA = StructType([StructField("n", LongType())])
@@ -166,6 +168,19 @@ def test_a_replayed_micro_batch_uploads_nothing_and_is_warned_of(
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "version 0 of 'spark-" in warning.message
     assert "nothing is written twice" in warning.message
+
+
+def test_processes_with_a_tracer_provider_record_uploads_and_commits(store: eoslog.Store, recorded: Recorded) -> None:
+    stream(store, "query", 0, 1, 2)
+
+    assert recorded.paths("PUT data") == [["PUT data", "upload"]]
+    assert attributes(recorded.the("upload"))["messaging.destination.name"] == "out"
+    assert attributes(recorded.the("upload"))["messaging.batch.message_count"] == 2
+    assert recorded.paths("PUT slot")[-1] == ["PUT slot", "append commit"]
+
+    new_process()
+    stream(store, "query", 0, 1, 2)
+    assert {span.status.status_code for span in recorded.spans} == {StatusCode.UNSET}
 
 
 @pytest.mark.parametrize("planned_anew", [True, False])

@@ -323,8 +323,8 @@ class Store(Session):
                 are compared by their bytes, and NaN is greater than any other number, as in Spark.
             latest_by_key: read only the newest row of each key in each partition. Keys whose newest row is a tombstone
                 are left out. Keys and tombstones are those of compaction by key. A row without a key is always read.
-                ``predicate`` selects among the newest rows. Memory holds the distinct keys of one partition, up to
-                three times.
+                ``predicate`` selects among the newest rows. Memory holds up to three copies of the distinct keys of
+                one partition.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption

@@ -27,13 +27,14 @@ from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
 BATCH_ROWS = 64 * 1024
-"""The largest number of rows in a batch of `read_data_file`. This size costs least on the way to Spark."""
+"""The largest number of rows in a batch of `read_data_file`. Other sizes cost more on the way to Spark."""
 
 OFFSET_DELTA_COLUMN: pa.Field[Any] = pa.field("_offset_delta", pa.int64(), nullable=False)
 """The last column of every data file: how far a row's offset is from the base offset of the file's first batch.
 
-A writer does not know the base offset yet. It counts the rows from 0. In a file that compaction wrote, numbers are left
-out. eoslog reads the column only if rows of a batch were removed. Other engines need it to compute offsets.
+A writer does not know the base offset yet. It counts the rows from 0. In a file that compaction wrote, the numbers of
+removed rows are missing. eoslog reads the column only if rows of a batch were removed. Other engines need it to compute
+offsets.
 """
 
 _LEAST_NUMBER_BYTES = 4

@@ -56,7 +56,7 @@ RETRY = Backoff(first_ms=1_000, longest_ms=60_000)
 class Schedule:
     """The time at which each step is due next. At first, all steps are due immediately.
 
-    Times are in ms. Any clock will do that does not run backwards.
+    Times are in ms, by any clock that does not run backwards.
     """
 
     def __init__(self, intervals_ms: Mapping[str, int], now_ms: int) -> None:
@@ -356,7 +356,7 @@ class Coordinator:
             _logger.warning("%s: the store does not answer yet; the coordinator will retry: %s", self._store.url, error)
 
     def abort_timed_out_transactions(self) -> list[str]:
-        """Abort every transaction that is open for longer than its timeout. Return their transactional ids."""
+        """Abort every transaction that has been open for longer than its timeout. Return their transactional ids."""
         self._store.read(lambda state, slot: None)
         return self._store.overdue_transactions.abort()
 
@@ -377,7 +377,7 @@ class Coordinator:
         return [each.producer_id for each in expired.producers] if expired is not None else []
 
     def expire_offsets(self) -> dict[str, int]:
-        """Expire the offsets of groups that are empty for too long. Return the number of offsets by group id."""
+        """Expire the offsets of groups that have been empty for too long. Return the number of offsets by group id."""
         expired = self._expire(NEVER, NEVER, self._offsets_retention_ms)
         return {each.group: len(each.offsets) for each in expired.groups} if expired is not None else {}
 

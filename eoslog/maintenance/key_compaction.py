@@ -341,7 +341,7 @@ class _Pass:
         self.expected = SegmentRun(topic, partition.id.partition, partition.sealed)
 
     def _is_due(self) -> bool:
-        """Return True if a large enough part is dirty, or if rows are dirty for too long (``LogCleanerManager``)."""
+        """Return True if a large enough part is dirty, or if rows were dirty for too long (``LogCleanerManager``)."""
         end = self._uncleanable_offset()
         dirty = self._dirty_segments(end)
         if not dirty:

@@ -110,7 +110,7 @@ def writer_of(transactional_id: str | None) -> str:
 
 
 class HiddenRows(Exception):
-    """A data file mixes visible and hidden rows. It must be rewritten before a version names it."""
+    """A data file holds visible and hidden rows. It must be rewritten before a version of the Delta table names it."""
 
 
 class PublishedFiles:

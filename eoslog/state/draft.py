@@ -1,4 +1,4 @@
-"""A draft: the state of a store with a record that is not yet in the log.
+"""A draft: the state of a store after a record that is not yet in the log.
 
 A record is applied to a draft entry by entry. ``merge`` then changes the state. A draft that is dropped leaves no
 trace. So a record with one invalid entry changes nothing, and a lost race costs nothing. ``AppendEntry`` is the

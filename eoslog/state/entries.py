@@ -1,7 +1,7 @@
 """The entries of the log. Each one is a change of a store's state, and is part of a slot record.
 
-An entry has its result (base offset, producer id, epoch) beside its cause. Readers compute the result again and
-compare. The entries here are those of the store, its topics, their segments, and expiry.
+An entry has its results (base offset, producer id, epoch) beside the values of its request. Readers compute the results
+again and compare. The entries here are those of the store, its topics, their segments, and expiry.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TopicConfig(Model):
     retention_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
     """Segments are dropped when their latest row is older than this (ms). -1, the default, keeps them for ever."""
     retention_bytes: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
-    """The oldest segments of a partition are dropped as long as so many bytes remain; -1 for no limit."""
+    """A partition's oldest segment is dropped as long as the others have this many bytes; -1 for no limit."""
     cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
     """Which rows are removed: old ones, those with a newer row of the same key, or both."""
     min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -93,7 +93,7 @@ class TopicConfig(Model):
     min_compaction_lag_ms: Milliseconds = 0
     """Rows are not compacted until this time after their outcome (ms)."""
     max_compaction_lag_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
-    """Compaction is due when never compacted sealed rows had their outcome this long ago (ms); -1 for no limit."""
+    """Compaction is due when sealed rows that were never compacted got their outcome this long ago (ms); -1: never."""
     statistics_columns: Annotated[int, Field(strict=True, ge=0, le=1000)] = 16
     """The number of columns with statistics in the log, for each new file of a topic of columns.
 
@@ -272,8 +272,8 @@ class LogStartMoved(Model):
     removed_end_slot: Annotated[int, Field(strict=True, ge=-1, lt=2**63)] | None = None
     """Set only if the offset is within a sealed segment.
 
-    The last slot that ended a transaction of which the segment loses committed rows; -1 if it loses none. None stands
-    for the segment's largest end slot.
+    The last slot that ended a transaction whose committed rows the segment loses; -1 if it loses none. None stands for
+    the segment's largest end slot.
     """
 
 

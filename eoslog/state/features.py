@@ -13,11 +13,11 @@ from eoslog.state.draft import Draft
 from eoslog.state.entries import FeaturesAdded
 
 STARTS_ANEW_AFTER = "starts_anew_after"
-"""An application may restart its versions. Code that does not know it would take the commit for a replay."""
+"""A commit may restart an application's versions. Without this feature eoslog would take it for a replay."""
 
 STATISTICS_COLUMNS = "statistics_columns"
-"""The setting of this name may change alone. A version that does not know it would see an entry without a change, and
-refuse it as invalid.
+"""An entry may change the setting of this name alone. An eoslog that does not know the setting would see an entry
+without a change, and refuse it as invalid.
 """
 
 READER_FEATURES: frozenset[str] = frozenset({STARTS_ANEW_AFTER, STATISTICS_COLUMNS})

@@ -1,8 +1,8 @@
 """The committed offsets of consumer groups, and the checks of a commit.
 
 Offsets of a transaction take effect in the slot that ends it, and the generation is checked in that slot (KIP-447).
-Kafka's pending offsets do not exist here. The answers are those of Kafka's group coordinator
-(``OffsetMetadataManager``).
+They are pending only while the transaction is prepared (see ``prepared``). The answers are those of Kafka's group
+coordinator (``OffsetMetadataManager``).
 """
 
 from __future__ import annotations

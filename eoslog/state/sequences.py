@@ -4,8 +4,8 @@ The rules are those of Kafka's transaction version 2 (``ProducerAppendInfo``, ``
 goes beyond Kafka: a batch older than the last five is a duplicate, too, if the state proves that its sequences were
 written.
 
-The state keeps the producers of a partition also as of the start of the active segment. They are the content of the
-segment's ``.snapshot`` file and outlive the earlier segments (``ProducerStateManager``).
+The state also keeps each partition's producers as they were at the start of the active segment. They are the content of
+the segment's ``.snapshot`` file and outlive the earlier segments (``ProducerStateManager``).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ProducerInitialized(Model):
     expected_producer_epoch: ProducerEpoch | None = None
     """The epoch that the caller already has (KIP-360)."""
     timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
-    """Any process may abort a transaction that is open for longer (ms)."""
+    """Any process may abort a transaction that has been open for longer (ms)."""
     keep_prepared: bool = False
     """True if a prepared transaction stays open, so that the new holder can complete it (KIP-939)."""
     producer_id: ProducerId = 0

@@ -1,4 +1,4 @@
-"""The batches of a transaction that get their offsets at once, and its end.
+"""The eager batches of transactions, and the ends of transactions.
 
 The first eager batch after the end of a transaction begins the next one. An end writes the outcome, markers, staged
 batches, group offsets and application version, in one slot.

@@ -1,4 +1,4 @@
-"""SQL: temporary views are read and inserted into; what the catalogue would lose is refused with the way that works."""
+"""SQL: temporary views are read and inserted into; what the catalog would lose is refused with the way that works."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_what_spark_refuses_by_itself_writes_nothing(
         "CREATE TABLE t USING eoslog OPTIONS (path '{path}', topic 'out') AS SELECT 1L AS n",
     ],
 )
-def test_a_table_of_the_catalogue_is_refused_with_the_way_that_works(
+def test_a_table_of_the_catalog_is_refused_with_the_way_that_works(
     spark: SparkSession, store: eoslog.Store, statement: str
 ) -> None:
     spark.sql("DROP TABLE IF EXISTS t")

@@ -327,7 +327,7 @@ def _location(options: Mapping[str, str]) -> StoreLocation:
     if not url:
         raise InvalidOption(
             "option 'path' is missing: give the store's root, as in load(root), save(root) or start(root), or set "
-            "EOSLOG_STORE for the driver. (Spark hands a table of its catalogue no options over; in SQL use CREATE "
+            "EOSLOG_STORE for the driver. (Spark passes no options to a table of its catalog; in SQL use CREATE "
             "TEMPORARY VIEW v USING eoslog OPTIONS (path '…', topic '…'))"
         )
     if url.lower().startswith("memory:"):

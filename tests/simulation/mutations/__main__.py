@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.simulation.mutations.catalogue import BY_HISTORIES, MUTATIONS
+from tests.simulation.mutations.catalog import BY_HISTORIES, MUTATIONS
 from tests.simulation.mutations.hunt import Catch, hunt, run_history
 from tests.simulation.mutations.page import record, recorded
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from tests.pages import REPOSITORY, table_rows
-from tests.simulation.mutations.catalogue import BY_HISTORIES, BY_UNIT_TESTS
+from tests.simulation.mutations.catalog import BY_HISTORIES, BY_UNIT_TESTS
 from tests.simulation.mutations.hunt import Catch
 
 PAGE = REPOSITORY / "docs" / "evidence" / "mutations.md"

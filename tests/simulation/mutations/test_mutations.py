@@ -14,7 +14,7 @@ import pytest
 
 from tests.pages import REPOSITORY, table_rows
 from tests.simulation.mutations import page
-from tests.simulation.mutations.catalogue import BY_HISTORIES, BY_UNIT_TESTS
+from tests.simulation.mutations.catalog import BY_HISTORIES, BY_UNIT_TESTS
 from tests.simulation.mutations.hunt import Catch, hunt, run_history
 from tests.simulation.mutations.page import PAGE, recorded
 

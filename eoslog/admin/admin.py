@@ -26,7 +26,7 @@ from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
-from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
+from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalize_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
 from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
@@ -470,7 +470,7 @@ def _topic_schema(topic: str, given: GivenSchema | None, key: tuple[str, ...], s
         return TopicSchema(kind="records")
     found = arrow_columns(topic, given)
     spark_schema = found.spark if spark_schema is None else spark_schema
-    schema = normalise_schema(found.schema)
+    schema = normalize_schema(found.schema)
     check_storable(schema)
     for name in key:
         if name not in schema.names:

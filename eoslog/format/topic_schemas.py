@@ -80,7 +80,7 @@ def encode_schema(schema: pa.Schema, before: str | None = None) -> str:
     Raises:
         UnsupportedSchema: the schema cannot be stored.
     """
-    normal = normalise_schema(schema)
+    normal = normalize_schema(schema)
     ids = assigned_ids(normal) if before is None else assigned_ids(normal, ids_of(_decoded(before)))
     return base64.b64encode(with_ids(normal, ids).serialize().to_pybytes()).decode("ascii")
 
@@ -93,7 +93,7 @@ def decode_schema(text: str) -> pa.Schema:
     """
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
-        normal = normalise_schema(schema)
+        normal = normalize_schema(schema)
         numbered = with_ids(normal, ids_of(schema))
     except (binascii.Error, pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
         raise CorruptRecord(f"a topic's schema cannot be read: {error}") from error
@@ -122,7 +122,7 @@ def check_storable(schema: pa.Schema) -> None:
         check_type(field.type, field.name)
 
 
-def normalise_schema(schema: pa.Schema) -> pa.Schema:
+def normalize_schema(schema: pa.Schema) -> pa.Schema:
     """Return the stored form of a schema, without metadata.
 
     Raises:
@@ -267,7 +267,7 @@ def merged_schema(current: pa.Schema, rows: pa.Schema) -> pa.Schema:
         SchemaMismatch: a column of the rows exists in the topic with another type.
         UnsupportedSchema: a new column cannot be stored.
     """
-    return normalise_schema(pa.schema(_merged(current, normalise_schema(rows), "")))
+    return normalize_schema(pa.schema(_merged(current, normalize_schema(rows), "")))
 
 
 def holds_as_it_is(stored: Any, part: Any) -> bool:

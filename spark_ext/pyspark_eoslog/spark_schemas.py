@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from eoslog import Topic
 from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.column_types import LossyCast, cast_losslessly, narrows
-from eoslog.format.topic_schemas import RESERVED_NAMES, normalise_schema, stored_schema
+from eoslog.format.topic_schemas import RESERVED_NAMES, normalize_schema, stored_schema
 from eoslog.read.columns import (
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,
@@ -52,7 +52,7 @@ def storable_schema(schema: StructType) -> pa.Schema:
     Raises:
         UnsupportedSchema: a topic cannot store a column. The message contains its name.
     """
-    return normalise_schema(arrow_schema(schema))
+    return normalize_schema(arrow_schema(schema))
 
 
 def topic_columns(schema: StructType) -> tuple[pa.Schema, str]:

@@ -22,7 +22,7 @@ from eoslog.format.topic_schemas import (
     encode_schema,
     file_schema,
     merged_schema,
-    normalise_schema,
+    normalize_schema,
 )
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.sealing import seal_segments
@@ -115,7 +115,7 @@ def test_added_columns_and_fields_get_the_next_ids(first: Any, fields: Any, more
     def with_struct(*inside: pa.Field[Any]) -> pa.Schema:
         return pa.schema([pa.field("s", pa.list_(pa.struct([pa.field("x", pa.int8()), *inside])))])
 
-    topic = normalise_schema(pa.schema([*named("c", first), *with_struct()]))
+    topic = normalize_schema(pa.schema([*named("c", first), *with_struct()]))
     texts = [encode_schema(topic)]
     for rows in (with_struct(*named("f", fields)), pa.schema(named("new", more))):
         try:

@@ -20,7 +20,7 @@ from eoslog.format.topic_schemas import (
     conform,
     decode_schema,
     encode_schema,
-    normalise_schema,
+    normalize_schema,
 )
 from tests.unit.format.unsafe_arrays import not_utf_8
 
@@ -126,7 +126,7 @@ def one_column(values: Any, data_type: Any = None) -> pa.Table:
 def test_a_stored_schema_is_read_back(columns: list[tuple[pa.DataType, bool]]) -> None:
     schema = pa.schema([field_of(f"c.{index}", kind, null) for index, (kind, null) in enumerate(columns)])
 
-    assert normalise_schema(schema).equals(schema)
+    assert normalize_schema(schema).equals(schema)
     assert decode_schema(encode_schema(schema)).equals(schema)
 
 
@@ -142,13 +142,13 @@ def test_metadata_is_not_stored() -> None:
 
 @pytest.mark.parametrize(("found", "stored"), NORMALISED, ids=[str(found) for found, _ in NORMALISED])
 def test_a_type_is_stored_in_one_form(found: pa.DataType, stored: pa.DataType) -> None:
-    assert normalise_schema(schema_of(found)).field("x").type == stored
+    assert normalize_schema(schema_of(found)).field("x").type == stored
     assert decode_schema(encode_schema(schema_of(found, nullable=False))).equals(schema_of(stored, nullable=False))
 
 
 @pytest.mark.parametrize(("data_type", "reason"), REFUSED, ids=[str(data_type) for data_type, _ in REFUSED])
 def test_a_type_that_parquet_and_spark_cannot_hold_is_refused(data_type: pa.DataType, reason: str) -> None:
-    for refuse in (check_storable, normalise_schema, encode_schema):
+    for refuse in (check_storable, normalize_schema, encode_schema):
         with pytest.raises(UnsupportedSchema, match=reason) as error:
             refuse(schema_of(data_type))
         assert "'x" in str(error.value)

@@ -16,7 +16,7 @@ from eoslog.format.topic_schemas import (
     conform,
     encode_schema,
     merged_schema,
-    normalise_schema,
+    normalize_schema,
     without_columns,
 )
 from tests.unit.format.test_schema_json import field_of, types
@@ -173,7 +173,7 @@ def test_a_column_that_cannot_be_stored_does_not_join(rows: Any, reason: str) ->
 @given(st.lists(st.tuples(types(), st.booleans()), min_size=1, max_size=4), st.integers(0, 4))
 def test_whatever_joins_is_what_the_log_allows(columns: list[tuple[pa.DataType, bool]], there: int) -> None:
     schema = pa.schema([field_of(f"c.{index}", kind, null) for index, (kind, null) in enumerate(columns)])
-    current = normalise_schema(pa.schema([pa.field("first", pa.int8()), *list(schema)[:there]]))
+    current = normalize_schema(pa.schema([pa.field("first", pa.int8()), *list(schema)[:there]]))
     try:
         merged = merged_schema(current, schema)
     except UnsupportedSchema:

@@ -180,8 +180,8 @@ class Publisher:
 
         def next_versions(newest_table: Callable[[], DeltaTable], files: PublishedFiles) -> list[_Version]:
             nonlocal snapshot
-            # Read the topic before its table. If the table does not announce a withdrawal by then, no withdrawal from
-            # before this slot can follow.
+            # Read the topic before its table. If the table does not announce a withdrawal then, vacuum has not decided
+            # before this slot to remove the files, so no such version can follow.
             snapshot = self._snapshot(topic, refresh=refresh)
             table = newest_table()
             while (since := _published_slot(table, snapshot.store_id)) > snapshot.slot:
@@ -405,9 +405,9 @@ def _quoted(name: str) -> str:
 def _withdrawn(state: StoreState, table: DeltaTable) -> _Version:
     """Return the next version of a table whose topic is not published.
 
-    The first one only sets a property. The next one removes the files. If the topic is published again, the property
-    makes its publisher put a version in any case. So either the removal finds this version in its place, or the
-    publisher sees the removal. A publisher that dies cannot leave a published topic without its rows.
+    The first version only sets a property, and the next one removes the files. The topic may be published again
+    meanwhile, with the files that the table shows. The property makes its publisher put a version even then. So either
+    the removal fails, because its version exists, or the publisher sees the removal and adds the files again.
     """
     metadata = table.metadata
     if metadata is not None and metadata.configuration.get(_PUBLISH) != "none":

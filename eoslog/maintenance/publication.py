@@ -65,6 +65,10 @@ _FEATURES = ["appendOnly", "invariants", "eoslog"]
 eoslog supports ``eoslog``, so other writers refuse the table. All readers may read it.
 """
 
+_APPEND_ONLY = "delta.appendOnly"
+_PUBLISH = "eoslog.publish"
+"""The table property that is ``none`` if the topic is not published any more, and vacuum needs to delete files."""
+
 _COLUMNS_WITH_BOUNDS = "delta.dataSkippingStatsColumns"
 """The table property that lists the columns with bounds. Some readers skip a file without a bound of a listed column.
 If a table lacks the property, they expect bounds of the first 32 columns.
@@ -174,12 +178,21 @@ class Publisher:
     def _publish(self, topic: str, *, refresh: bool) -> Publication:
         snapshot: TopicSnapshot
 
-        def next_versions(table: DeltaTable, files: PublishedFiles) -> list[_Version]:
+        def next_versions(newest_table: Callable[[], DeltaTable], files: PublishedFiles) -> list[_Version]:
             nonlocal snapshot
+            # Read the topic before its table. If the table does not announce a withdrawal then, vacuum has not decided
+            # before this slot to remove the files, so no such version can follow.
             snapshot = self._snapshot(topic, refresh=refresh)
-            if not refresh and _published_slot(table, snapshot) > snapshot.slot:
+            table = newest_table()
+            while (since := _published_slot(table, snapshot.store_id)) > snapshot.slot:
                 # Another process has published a slot that this one has not read yet.
                 snapshot = self._snapshot(topic, refresh=True)
+                if since > snapshot.slot:
+                    raise IllegalState(
+                        f"the Delta table of topic {topic} shows slot {since}, but the log ends at slot "
+                        f"{snapshot.slot}. If the store was restored from a copy, delete the directory _delta_log"
+                    )
+                table = newest_table()
             if not snapshot.topic.config.is_published:
                 raise InvalidTopic(
                     f"topic {topic} is not published. Set its setting publish to delta: eoslog topics alter {topic} "
@@ -229,7 +242,7 @@ class Publisher:
     def release_files(self, topic: str) -> None:
         """Ensure that the newest version of a table names no file that the topic has dropped.
 
-        A table whose topic was deleted, or is no longer published, gets a last version without files.
+        A table whose topic was deleted, or is no longer published, is withdrawn: its last version has no files.
 
         Raises:
             EosLogError: as ``publish``.
@@ -239,22 +252,34 @@ class Publisher:
             topic_id = state.topic_ids.get(topic)
             return topic_id is not None and state.topics[topic_id].config.is_published
 
-        def emptied(state: StoreState, slot: int, table: DeltaTable) -> list[_Version]:
-            return [] if is_published(state, slot) else _emptied(state, slot, table)
+        is_withdrawn = False
+
+        def withdrawal(newest_table: Callable[[], DeltaTable], _: PublishedFiles) -> Iterator[_Version]:
+            nonlocal is_withdrawn
+            table = newest_table()
+            while table.files:
+                # Before each version read whether the topic is published again.
+                version = self._log.read(
+                    lambda state, slot: None if is_published(state, slot) else _withdrawn(state, table)
+                )
+                if version is None:
+                    return
+                yield version
+            is_withdrawn = True
 
         if not self._log.read(is_published):
-            self._put_next(topic, lambda table, _: self._log.read(lambda state, slot: emptied(state, slot, table)))
-            if not self._log.read(is_published):
-                return
-            # The topic was published again meanwhile. If the table still had its files, that put no version, and so
-            # nothing kept this call from emptying it.
-        self.publish(topic)
+            self._put_next(topic, withdrawal)
+        if not is_withdrawn:
+            self.publish(topic)
 
-    def _put_next(self, topic: str, decide: Callable[[DeltaTable, PublishedFiles], list[_Version]]) -> Publication:
+    def _put_next(
+        self, topic: str, decide: Callable[[Callable[[], DeltaTable], PublishedFiles], Iterable[_Version]]
+    ) -> Publication:
         """Put the next versions of a table.
 
         Args:
-            decide: returns the next versions in order; none if the newest version is up to date.
+            decide: yields the next versions in order; none if the newest version is up to date. Its first argument
+                reads the newest version of the table. Each version that was put changes this table.
         """
         check_topic_name(topic)
         put: list[_Version] = []
@@ -262,7 +287,7 @@ class Publisher:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._tables.locked(topic) as delta_log:
-                    for version in decide(delta_log.refresh(check=True), files):
+                    for version in decide(lambda: delta_log.refresh(check=True), files):
                         self._environment.reached("delta.version.planned")
                         if not delta_log.put(version.actions, version.body()):
                             break
@@ -298,8 +323,8 @@ def _publication(topic: str, table: DeltaTable, put: Sequence[_Version]) -> Publ
     return Publication(topic, table.version, slot, added, removed)
 
 
-def _published_slot(table: DeltaTable, snapshot: TopicSnapshot) -> int:
-    last = table.transactions.get(snapshot.store_id)
+def _published_slot(table: DeltaTable, store_id: str) -> int:
+    last = table.transactions.get(store_id)
     return NO_SLOT if last is None else last.version
 
 
@@ -309,12 +334,7 @@ def _versions_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table:
     A Delta stream with ``skipChangeCommits`` skips each version that removes rows. So new rows get a version of their
     own, after the one that removes rows.
     """
-    since = _published_slot(table, snapshot)
-    if since > snapshot.slot:
-        raise IllegalState(
-            f"the Delta table of topic {snapshot.topic.topic} shows slot {since}, but the log ends at slot "
-            f"{snapshot.slot}. If the store was restored from a copy, delete the directory _delta_log"
-        )
+    since = _published_slot(table, snapshot.store_id)
     named = {file.path for file in files}
     added = [file for file in files if file.path not in table.files]
     removed = [file for path, file in table.files.items() if path not in named]
@@ -382,12 +402,24 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _emptied(state: StoreState, slot: int, table: DeltaTable) -> list[_Version]:
-    if not table.files:
-        return []
-    removed = [_removed(file, state.time_ms, data_change=True) for file in table.files.values()]
-    last = SetTransaction(app_id=state.store_id, version=slot, last_updated=state.time_ms)
-    return [_Version([*removed, last], _commit_info(state.time_ms, slot, "DELETE", []))]
+def _withdrawn(state: StoreState, table: DeltaTable) -> _Version:
+    """Return the next version of a table whose topic is not published.
+
+    The first version only sets a property, and the next one removes the files. The topic may be published again
+    meanwhile, with the files that the table shows. The property makes its publisher put a version even then. So either
+    the removal fails, because its version exists, or the publisher sees the removal and adds the files again.
+    """
+    metadata = table.metadata
+    if metadata is not None and metadata.configuration.get(_PUBLISH) != "none":
+        properties = metadata.configuration | {_APPEND_ONLY: "false", _PUBLISH: "none"}
+        operation = "SET TBLPROPERTIES"
+        changes: list[Action] = [metadata.model_copy(update={"configuration": properties})]
+    else:
+        operation = "DELETE"
+        changes = [_removed(file, state.time_ms, data_change=True) for file in table.files.values()]
+    # The rows are those of the slot of the version before, less the removed ones.
+    slot = _published_slot(table, state.store_id)
+    return _Version([*changes, *table.transactions.values()], _commit_info(state.time_ms, slot, operation, []))
 
 
 def _protocol(snapshot: TopicSnapshot) -> Protocol:
@@ -409,7 +441,7 @@ def _metadata(snapshot: TopicSnapshot, columns: Iterable[str]) -> Metadata:
         name=topic.topic,
         schema_string=delta_schema(topic.topic, stored_schema(topic)),
         configuration={
-            "delta.appendOnly": "true" if snapshot.only_grows else "false",
+            _APPEND_ONLY: "true" if snapshot.only_grows else "false",
             _COLUMNS_WITH_BOUNDS: ",".join(map(_quoted, columns)),
             "delta.deletedFileRetentionDuration": _NEVER,
         },

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import eoslog
 from eoslog import OffsetOutOfRange, TopicConfig, TopicPartition
+from eoslog.maintenance.publication import Publisher
 from eoslog.maintenance.sealing import seal_segments
 from tests.delta_logs import check_versions, rows_by_stream, slot_of, versions
 from tests.delta_tools.engines import (
@@ -133,6 +134,38 @@ def test_each_version_is_the_snapshot_in_spark(tmp_path: Path, spark: SparkSessi
         assert by_spark(spark, history.root, version, COLUMNS.names) == rows
     newest = max(version for version, _ in history.snapshots())
     assert by_spark(spark, history.root, None, ["key"]) == by_spark(spark, history.root, newest, ["key"])
+
+
+@pytest.fixture
+def withdrawn(tmp_path: Path) -> tuple[str, dict[int | None, list[Any]]]:
+    """A table of a topic that was unpublished and is published again: its root, and the rows of its last versions."""
+    history = History(str(tmp_path), 1)
+    history.run(20, removes=False)
+    *_, (version, rows) = history.snapshots()
+    history.store.admin.alter_topic("t", publish="none")
+    Publisher.of(history.store).release_files("t")
+    history.store.admin.alter_topic("t", publish="delta")
+    assert history.store.admin.publish("t").version == version + 3
+    return history.root, {version: rows, version + 1: rows, version + 2: [], version + 3: rows, None: rows}
+
+
+@pytest.mark.parametrize("read", [by_delta_rs, by_polars, by_duckdb])
+def test_a_table_that_was_withdrawn_has_its_rows_again_in_every_engine(
+    withdrawn: tuple[str, dict[int | None, list[Any]]], read: Any
+) -> None:
+    root, last = withdrawn
+
+    for version, rows in last.items():
+        assert read(root, version, COLUMNS.names) == rows
+
+
+def test_a_table_that_was_withdrawn_has_its_rows_again_in_spark(
+    withdrawn: tuple[str, dict[int | None, list[Any]]], spark: SparkSession
+) -> None:
+    root, last = withdrawn
+
+    for version, rows in last.items():
+        assert by_spark(spark, root, version, COLUMNS.names) == rows
 
 
 def test_a_stream_gets_every_row_once_while_the_table_is_written_and_compacted(

@@ -114,5 +114,5 @@ def equal_topics_skipped() -> Iterator[None]:
 @mutation(unit_test=REQUESTS + "test_a_delta_log_that_was_deleted_is_written_anew")
 def deleted_delta_log_continued() -> Iterator[None]:
     """A publisher does not check the version before its own: it continues a log that was deleted, and leaves a gap."""
-    with method(DeltaLog, "_is_newest", lambda self, found: True):
+    with method(DeltaLog, "_is_checked", lambda self, found: True):
         yield

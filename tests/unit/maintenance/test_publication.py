@@ -483,6 +483,27 @@ def test_of_two_publishers_at_once_each_version_has_one(world: World, store: Sto
     assert keys(store, tmp_path, 1) == [1, 2]
 
 
+def test_a_publisher_that_dies_when_another_was_faster_leaves_its_rows_to_the_next(
+    world: World, store: Store, tmp_path: Path
+) -> None:
+    dying = world.process()
+    write(store, 1)
+
+    def meanwhile() -> None:
+        store.admin.publish("t")
+        write(store, 2)
+
+    asleep_at(dying, "delta.version.planned", meanwhile)
+    dies_at(dying, "delta.version.overtaken")
+    with pytest.raises(Died):
+        dying.admin.publish("t")
+    left = keys(store, tmp_path)
+    store.admin.publish("t")
+
+    assert left == [1]
+    assert keys(store, tmp_path) == [1, 2]
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_version_whose_put_got_no_answer_is_published_once(store: Store, tmp_path: Path, lands: bool) -> None:
     write(store, 1)

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from eoslog import Store, TopicConfig, TopicPartition
+from eoslog.delta.actions import DeltaTable
+from eoslog.delta.delta_log import DeltaLog
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
@@ -219,6 +221,30 @@ def test_a_table_that_another_process_has_published_at_a_later_slot_is_left(worl
 
     assert len(row_places(store.object_store, "a")) == 1
     assert len(row_places(store.object_store, "b")) == 2
+
+
+@pytest.mark.parametrize("versions_meanwhile", [1, 3])
+def test_a_table_that_others_publish_after_the_topic_was_read_is_left(
+    world: World, monkeypatch: pytest.MonkeyPatch, versions_meanwhile: int
+) -> None:
+    store, other = world.process(), world.process()
+    create(store, "t07")
+    write(store, "t07", 0)
+    refresh, left = DeltaLog.refresh, list(range(versions_meanwhile))
+
+    def refresh_late(self: DeltaLog, **options: Any) -> DeltaTable:
+        monkeypatch.setattr(DeltaLog, "refresh", refresh)
+        write(other, "t07", left.pop())
+        other.admin.publish("t07")
+        if left:
+            monkeypatch.setattr(DeltaLog, "refresh", refresh_late)
+        return refresh(self, **options)
+
+    monkeypatch.setattr(DeltaLog, "refresh", refresh_late)
+    found = store.admin.publish("t07")
+
+    assert (found.version, found.files_added) == (versions_meanwhile - 1, 0)
+    assert len(row_places(store.object_store, "t07")) == 1 + versions_meanwhile
 
 
 def test_metrics_ask_for_no_table_that_has_all_rows(world: World, store: Store) -> None:

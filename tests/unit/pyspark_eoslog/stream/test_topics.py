@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -313,3 +314,22 @@ def produce_later(store: eoslog.Store, number: int) -> None:
         pass
     with store.producer() as producer:
         producer.send_table("in", pa.table({"n": [number]}))
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "snapshot"])
+def test_a_stream_continues_on_a_copy_with_the_same_identity_only(
+    store: eoslog.Store, tmp_path: Path, isolation: str
+) -> None:
+    produce(store, 1)
+    first = reader(store, isolationLevel=isolation)
+    _, end = drain(first, first.initialOffset())
+    same, new = eoslog.connect(tmp_path / "same"), eoslog.connect(tmp_path / "new")
+    store.admin.copy(same)
+    store.admin.copy(new, new_identity=True)
+
+    produce(same, 2)
+    produce(new, 3)
+
+    assert drain(reader(same, isolationLevel=isolation), end)[0] == [[2]]
+    with pytest.raises(UnknownTopicOrPartition, match="the checkpoint belongs to the store"):
+        drain(reader(new, isolationLevel=isolation), end)

@@ -39,8 +39,10 @@ _STORE = Columns(
     "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs:time ProbedPutIfAbsent=probe.put_if_absent",
     "ProbedMs=probe.time_ms:time",
 )
+_COPIED = Columns("CopiedStoreId=store_id CopiedSlot=slot CopiedMs=time_ms:time")
 _STATE = Columns(
-    "HorizonMs:time",
+    # The features of the description are those of its creation. The state may have more.
+    "ReaderFeatures WriterFeatures HorizonMs:time",
     ("Topics", lambda state: len(state.topics)),
     ("Partitions", lambda state: len(state.partitions)),
     ("TransactionalIds", lambda state: len(state.transactions)),
@@ -68,7 +70,8 @@ def describe(session: Session) -> None:
             **_STATE.of(state),
         }
 
-    session.print_facts({"Url": store.url, **_STORE.of(description), **store.read(look)})
+    copied = {} if description.copied is None else _COPIED.of(description.copied)
+    session.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(look)})
 
 
 @command("metrics", "", "--json", "--prometheus")

@@ -90,7 +90,7 @@ class Decisions:
                 body = self._target.get(path).body
             except ObjectNotFound:
                 return
-            self._apply(_decoded(body, f"{self._target.url}/{path}"))
+            self._apply(decode_decision(body, f"{self._target.url}/{path}"))
 
     def decide(self, decision: Decision) -> None:
         """Put the next decision, unless another process has put one. Then read what was decided.
@@ -139,7 +139,15 @@ def _path(number: int) -> str:
     return f"{COPY_DIRECTORY}{number:04d}.json"
 
 
-def _decoded(body: bytes, name: str) -> Decision:
+def decode_decision(body: bytes, name: str) -> Decision:
+    """Return the decision that these bytes encode.
+
+    Args:
+        name: the object, for error messages.
+
+    Raises:
+        CorruptRecord, UnsupportedFormat
+    """
     try:
         version = _Decision.model_validate_json(body).format
         if version > FORMAT_VERSION:

@@ -83,3 +83,23 @@ def test_the_target_has_settings_of_its_own(command: Command, source: eoslog.Sto
     assert result.exit_code == 1
     assert result.stderr.startswith(("[EOSLOG_STORE_UNAVAILABLE]", "[EOSLOG_STORE_ACCESS_DENIED]"))
     assert len(references(source)) == 2
+
+
+def test_the_description_of_a_copy_has_its_origin(command: Command, source: eoslog.Store, tmp_path: Path) -> None:
+    target = Command(str(tmp_path / "target"))
+    done = command.json("copy", target.url, "--new-identity")
+
+    described = target.json("describe")
+
+    assert described["copied_slot"] == done["slot"]
+    assert described["copied_store_id"] == source.describe().store_id
+    assert "copied_slot" not in command.json("describe")
+
+
+def test_the_description_of_a_store_has_the_features_that_it_got_later(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("c", schema={"n": "int64"})
+    before = command.json("describe")["reader_features"]
+
+    store.admin.alter_topic("c", statistics_columns=3)
+
+    assert (before, command.json("describe")["reader_features"]) == ([], ["statistics_columns"])

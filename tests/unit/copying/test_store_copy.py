@@ -424,3 +424,21 @@ def test_a_malformed_decision_is_refused(source: Store, place: Place, body: byte
 
     with pytest.raises(CorruptRecord, match="0000"):
         source.admin.copy(place.process())
+
+
+def test_the_source_is_only_read_as_a_reader_may(
+    source: Store, place: Place, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = world.process()
+    listed: list[str] = []
+    real = reader.object_store.list
+    monkeypatch.setattr(
+        reader.object_store, "list", lambda prefix, **options: listed.append(prefix) or real(prefix, **options)
+    )
+    before = counted(reader.object_store)
+
+    reader.admin.copy(place.process())
+
+    assert set(listed) <= {"__transaction_state/slot/"}
+    after = counted(reader.object_store)
+    assert (after["PUT"], after["DELETE"]) == (before["PUT"], before["DELETE"])

@@ -6,6 +6,7 @@ of the files that the indexes name.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -63,6 +64,7 @@ class FileCopy:
         target: the object store of the target.
         environment: has the failpoints.
         state: the state of the copy.
+        may_have_files: False if no run has copied files to the target. Then nothing is listed there.
         progress: called with the number of files.
     """
 
@@ -72,6 +74,8 @@ class FileCopy:
         target: ObjectStore,
         environment: Environment,
         state: StoreState,
+        *,
+        may_have_files: bool,
         progress: Progress,
     ) -> None:
         self._log = source
@@ -79,6 +83,7 @@ class FileCopy:
         self._target = target
         self._environment = environment
         self._state = state
+        self._may_have_files = may_have_files
         self._progress = progress
         self._total = 0
         self._listed: tuple[PartitionId | None, set[str]] = None, set()
@@ -132,6 +137,8 @@ class FileCopy:
 
     def _at_target(self, partition_id: PartitionId) -> set[str]:
         """Return the paths of a partition at the target. Items come partition by partition, so one set is kept."""
+        if not self._may_have_files:
+            return set()
         if self._listed[0] != partition_id:
             prefix = f"{self._state.topics[partition_id.topic_id].prefix}{partition_id.partition}/"
             self._listed = partition_id, {info.path for info in self._target.list(prefix)}
@@ -141,9 +148,10 @@ class FileCopy:
         """Copy a file. Return its content, or None, and True if the target had it."""
         item, exists = plan
         if exists:
-            body = _read(self._target, item.file)
-            if body is not None:
-                return body, True
+            with contextlib.suppress(ObjectNotFound):
+                body = _read(self._target, item.file)
+                if body is not None:
+                    return body, True
         body = self._read_source(item)
         if body is None:
             return None, False

@@ -86,6 +86,7 @@ class StoreCopy:
         self._decisions = Decisions(self._store, self._environment)
         self._own_checkpoint: CheckpointReference | None = None
         """The checkpoint of the last plan that this run made."""
+        self._may_have_files = True
 
     def run(self) -> CopyReport:
         """Copy the newest slot of the source, or continue the copy that an earlier run began.
@@ -171,6 +172,8 @@ class StoreCopy:
             now_ms = self._store.clock.now_ms()
             decisions.decide(CopyBegun(source_store_id=source_id, store_id=store_id, time_ms=now_ms))
             self._environment.reached("store.copy.begun")
+            # Another process may have begun first, and may copy at the same time. Then both put the same bytes.
+            self._may_have_files = False
         begun = decisions.begun
         assert begun is not None
         if begun.source_store_id != source_id:
@@ -239,7 +242,15 @@ class StoreCopy:
                 raise
             # The checkpoint of an earlier run was damaged or deleted at the target since.
             raise FileDropped(str(error)) from None
-        return FileCopy(self._source.log, self._store, self._environment, state, self._progress).run()
+        may_have_files, self._may_have_files = self._may_have_files, True
+        return FileCopy(
+            self._source.log,
+            self._store,
+            self._environment,
+            state,
+            may_have_files=may_have_files,
+            progress=self._progress,
+        ).run()
 
     def _finish(self, begun: CopyBegun, plan: CopyPlanned, copied: CopiedFiles) -> CopyReport:
         """Make the target a store. Every process that finishes a copy puts the same bytes.

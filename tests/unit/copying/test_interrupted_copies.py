@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
+from eoslog.copying.store_copy import StoreCopy
 from eoslog.errors import InvalidRequest, NotAStore, StoreAlreadyExists, StoreUnavailable
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.session.description import DESCRIPTION_PATH
+from eoslog.storage.object_store import ObjectInfo
 from tests.pages import REPOSITORY
 from tests.unit.copying.copies import Place, busy_store, check_copy, rewrite_everything, state_of
 from tests.unit.support.world import World, faulty
@@ -147,6 +150,31 @@ def test_damage_at_the_target_between_two_runs_is_mended() -> None:
     objects.delete(paths[1:2])
 
     source.admin.copy(place.process())
+
+    check_copy(place.process(), *state_of(source), source)
+
+
+def test_a_file_that_is_deleted_at_the_target_after_the_list_is_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    place, source = Place(world), busy_store(world)
+    with pytest.raises(_Died):
+        source.admin.copy(place.hooked(Death("store.copy.files_copied")))
+    target = place.process()
+    real = target.object_store.list
+    deleted: list[str] = []
+
+    def delete_after_list(prefix: str, **options: Any) -> list[ObjectInfo]:
+        found = list(real(prefix, **options))
+        if not deleted:
+            # The indexes are looked at first.
+            deleted.append(next(each.path for each in found if each.path.endswith(".index.parquet")))
+            target.object_store.delete(deleted)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(target.object_store, "list", delete_after_list)
+        patched.setattr(StoreCopy, "_verified", lambda copy, description: [])
+        source.admin.copy(target)
 
     check_copy(place.process(), *state_of(source), source)
 

@@ -372,6 +372,19 @@ def test_each_file_costs_one_get_and_one_put(world: World) -> None:
     assert costs[1][1] - costs[0][1] == 20
 
 
+def test_a_first_copy_lists_each_partition_once(world: World) -> None:
+    source = world.process()
+    source.admin.create_topic("t", partitions=20)
+    for partition in range(20):
+        source.producer().send("t", b"x", partition=partition)
+    target = Place(world).process()
+
+    source.admin.copy(target)
+
+    # The verification lists the partitions. The rest does not depend on their number.
+    assert target.object_store.requests["LIST"] <= 20 + 15
+
+
 def test_memory_holds_a_limited_number_of_bytes(
     source: Store, place: Place, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

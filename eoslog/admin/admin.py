@@ -21,6 +21,7 @@ from eoslog.admin.topic_admin import (
     segments_cut,
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
+from eoslog.copying.store_copy import CopyReport, StoreCopy
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
@@ -359,6 +360,27 @@ class Admin(TransactionAdministration, GroupAdministration):
             dry_run=dry_run,
             publisher=Publisher.of(store),
         )
+
+    def copy(self, target: Session, *, new_identity: bool = False, progress: Progress = no_progress) -> CopyReport:
+        """Copy the store at its newest slot to an empty place. Others may use the store meanwhile.
+
+        The target is no store until the copy is complete and verified. A copy that was interrupted is continued by the
+        same call. See docs/backup.md.
+
+        Args:
+            target: the place, as ``eoslog.connect(url, …)`` returns it, with options of its own.
+            new_identity: give the copy a new store id. Spark checkpoints of the source then refuse it. Otherwise the
+                copy takes the source's place, and only one of the two may be written from then on.
+            progress: called with the kind of object, the number done so far, and the total number.
+
+        Raises:
+            StoreAlreadyExists, NotAStore, InvalidRequest: the target is another store, is not empty, or lies in this
+                store.
+            CorruptRecord: this store is damaged. There is no copy then.
+            PutIfAbsentUnsupported: the target cannot hold a store.
+            RetriableError: call again.
+        """
+        return StoreCopy(self._store, target, new_identity=new_identity, progress=progress).run()
 
     def verify(
         self, topic: str | None = None, *, data: bool = False, progress: Progress = no_progress

@@ -20,6 +20,7 @@ _LISTED = {
     "compact-keys": ("store_commands", "Keep the newest row of each key in sealed segments."),
     "console": ("console", "Produce from standard input, consume to standard output."),
     "coordinator": ("store_commands", "Run the background maintenance of a store."),
+    "copy": ("store_commands", "Copy the store at its newest slot to TARGET, an empty place."),
     "describe": ("store_commands", "Describe the store: its id, format, log and size."),
     "dump-log": ("dump", "Print slots, checkpoints, batches and index files as they are stored."),
     "export": ("table_files", "Write the rows of TOPIC into FILE."),

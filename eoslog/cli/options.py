@@ -60,6 +60,16 @@ class Session:
             )
         return eoslog.connect(self.store_url, settings=self.settings, **options)
 
+    def store_at(self, url: str, config: str | None) -> eoslog.Store:
+        """Return another store than the one that the user named.
+
+        Args:
+            config: its settings file; None: the settings of this run apply.
+        """
+        from eoslog.session.settings import load_settings
+
+        return eoslog.connect(url, settings=self.settings if config is None else load_settings(config))
+
     @property
     def store_url(self) -> str | None:
         """The URL that the user named, in an option or a setting."""

@@ -39,8 +39,10 @@ _STORE = Columns(
     "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs:time ProbedPutIfAbsent=probe.put_if_absent",
     "ProbedMs=probe.time_ms:time",
 )
+_COPIED = Columns("CopiedStoreId=store_id CopiedSlot=slot CopiedMs=time_ms:time")
 _STATE = Columns(
-    "HorizonMs:time",
+    # The features of the description are those of its creation. The state may have more.
+    "ReaderFeatures WriterFeatures HorizonMs:time",
     ("Topics", lambda state: len(state.topics)),
     ("Partitions", lambda state: len(state.partitions)),
     ("TransactionalIds", lambda state: len(state.transactions)),
@@ -68,7 +70,8 @@ def describe(session: Session) -> None:
             **_STATE.of(state),
         }
 
-    session.print_facts({"Url": store.url, **_STORE.of(description), **store.read(look)})
+    copied = {} if description.copied is None else _COPIED.of(description.copied)
+    session.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(look)})
 
 
 @command("metrics", "", "--json", "--prometheus")
@@ -213,6 +216,40 @@ def vacuum(
     columns = Columns("DryRun HorizonMs:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
     paths = {"Paths": report.paths} if dry_run or session.as_json else {}
     session.print_facts(columns.of(report) | deleted | paths)
+
+
+_COPY = Columns("Url StoreId Slot WasComplete Files Bytes:size FilesReused")
+_TARGET_CONFIG = Param(
+    "The settings file of TARGET. By default that of the source.",
+    "FILE",
+    click.Path(exists=True, dir_okay=False),
+)
+
+
+@command("copy", "s3://backups/my-store-2026-01-31", "test-store --new-identity", "TARGET --target-config backup.toml")
+def copy(
+    session: Session,
+    target: str,
+    *,
+    new_identity: Annotated[bool, Param("Give the copy a new store id, for tests or a second pipeline.")] = False,
+    target_config: Annotated[str | None, _TARGET_CONFIG] = None,
+) -> None:
+    """Copy the store at its newest slot to TARGET, an empty place. Others may use the store meanwhile.
+
+    TARGET is a local path or s3://bucket/prefix. It is a store only when all files are there and the copy is verified.
+    A copy that was interrupted is continued by the same command. docs/backup.md says what continues on a copy with the
+    same identity: use the source or the copy from then on, not both.
+    """
+    source, there = session.store(), session.store_at(target, target_config)
+    with _without_warnings_of_the_log(), progress() as show:
+        report = source.admin.copy(there, new_identity=new_identity, progress=show)
+    if report.was_complete and not session.as_json:
+        print_line(f"{report.url} is a complete copy already, of slot {report.slot}. Nothing was done")
+        return
+    findings = _all_findings(report.findings, as_json=session.as_json)
+    session.print_facts(
+        _COPY.of(report) | ({"Findings": [each.as_json() for each in findings]} if session.as_json else {})
+    )
 
 
 @command("restore-indexes", "payments --dry-run", "payments")

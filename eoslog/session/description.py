@@ -13,6 +13,8 @@ from eoslog.state.features import check_features
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
 DESCRIPTION_PATH = "eoslog.json"
+COPY_DIRECTORY = ".copy/"
+"""The directory of the decisions of the copy that made a store. Nothing reads them after the copy."""
 FORMAT_VERSION = 1
 
 
@@ -25,6 +27,19 @@ class ProbeRecord(BaseModel):
     """True if exactly one of many creates of one name succeeded."""
     time_ms: int
     """The time of the probe, by the store's clock (ms since the epoch)."""
+
+
+class CopiedFrom(BaseModel):
+    """The store and the slot that a store is a copy of."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    store_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """The id of the source. The copy has the same id, unless it was made with a new one."""
+    slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
+    """The slot of the source. The log of the copy begins with the next one."""
+    time_ms: Annotated[int, Field(strict=True, ge=0)]
+    """The time of the copy's plan, by the clock of the copy's store (ms since the epoch)."""
 
 
 class StoreDescription(BaseModel):
@@ -45,6 +60,12 @@ class StoreDescription(BaseModel):
     """The retention of slots (ms). No process deletes a younger slot, or trusts its replica for longer than half of
     it."""
     probe: ProbeRecord
+    copied: CopiedFrom | None = None
+    """The origin of a copy; None for a store that is none."""
+
+
+def encode_description(description: StoreDescription) -> bytes:
+    return description.model_dump_json(indent=2, exclude_none=True).encode() + b"\n"
 
 
 def read_description(store: ObjectStore) -> StoreDescription:

@@ -31,6 +31,7 @@ from eoslog.session.description import (
     ProbeRecord,
     StoreDescription,
     decode_description,
+    encode_description,
     read_description,
 )
 from eoslog.session.metrics import CallTimes
@@ -191,7 +192,7 @@ class Session:
             PutIfAbsentUnsupported: the object store cannot guarantee exactly-once.
         """
         existing = self._existing_description()
-        if existing is None and self._is_occupied():
+        if existing is None and self.is_occupied():
             # Another process may have created the store between the two requests.
             existing = self._existing_description()
             if existing is None:
@@ -231,7 +232,7 @@ class Session:
             except StoreAlreadyExists:
                 self.describe()
 
-    def _is_occupied(self) -> bool:
+    def is_occupied(self) -> bool:
         """Return True if objects exist here.
 
         Objects of a probe do not count: another process may be creating the store now.
@@ -260,7 +261,7 @@ class Session:
             slot_retention_ms=self.log.config.slot_retention_ms,
             probe=ProbeRecord(put_if_absent=True, time_ms=now_ms),
         )
-        body = description.model_dump_json(indent=2).encode() + b"\n"
+        body = encode_description(description)
         if self.object_store.put_if_absent(DESCRIPTION_PATH, body) is PutOutcome.CREATED:
             return description
         return read_description(self.object_store)

@@ -261,6 +261,9 @@ class LocalStore(ObjectStore):
         # the caller read it.
         self._watched = _Watched(os.path.join(self._root, check_path(path)), is_same, identity=None)
 
+    def holds(self, other: ObjectStore) -> bool:
+        return isinstance(other, LocalStore) and os.path.commonpath([self._root, other._root]) == self._root
+
     def is_missing(self, path: str) -> bool:
         return not os.path.lexists(os.path.join(self._root, check_path(path)))
 

@@ -185,6 +185,10 @@ class ObjectStore(ABC):
         """Return True if an object does not exist. Return False if the check would cost a request."""
         return False
 
+    def holds(self, other: ObjectStore) -> bool:
+        """Return True if the root of another object store is this root or lies below it."""
+        return False
+
     host_queue: HostQueue | None = None
     """The queue of this host's processes that append to the store; None if the store has none."""
 

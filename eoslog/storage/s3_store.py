@@ -138,6 +138,13 @@ class S3Store(ObjectStore):
             common["Prefix"][below:].rstrip("/") for page in pages for common in page.get("CommonPrefixes", ())
         )
 
+    def holds(self, other: ObjectStore) -> bool:
+        return (
+            isinstance(other, S3Store)
+            and (other._bucket, other._options.endpoint_url) == (self._bucket, self._options.endpoint_url)
+            and other._key_prefix.startswith(self._key_prefix)
+        )
+
     def unfinished_uploads(self) -> Iterator[str]:
         asked: dict[str, Any] = {"Prefix": self._key_prefix}
         while True:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.log.slots import CHECKPOINTS, SLOTS, pending_name, slot_of
+from eoslog.session.description import COPY_DIRECTORY
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
@@ -90,6 +91,9 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
                 old_checkpoints.add(info, now_ms)
         elif path.startswith(PROBE_DIRECTORY):
             probes += info.last_modified_ms < now_ms - LEFTOVER_AGE_MS
+        elif path.startswith(COPY_DIRECTORY):
+            # The decisions of the copy that made this store. They stay, so that no paused copy decides again.
+            continue
         elif _HEARTBEAT.fullmatch(path) or pending_name(path) is not None:
             # Heartbeats and publications exist only for a short time. A coordinator deletes those of dead processes.
             continue

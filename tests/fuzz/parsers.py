@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from eoslog.cli.dump import part_lines
 from eoslog.cli.table_files import first_columns, read_tables
+from eoslog.copying.decisions import decode_decision
 from eoslog.errors import EosLogError, InvalidOption
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.data_file import read_data_file
@@ -276,6 +277,7 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "slot record": _slot_record,
     "entry": _entry,
     "publication": _publication,
+    "copy decision": lambda body: _ignore(decode_decision(body, NAME)),
     "checkpoint root": _checkpoint_root,
     "checkpoint part store": _checkpoint_part("store"),
     "checkpoint part transactions": _checkpoint_part("transactions"),

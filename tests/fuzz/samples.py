@@ -190,6 +190,10 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
     shareable = [entry for text in found["entry"] if (entry := json.loads(text))["type"] in ("batch", "end")]
     found["publication"] += [json.dumps({"requests": [{"entries": [entry]}]}).encode() for entry in shareable]
     found["publication"].append(json.dumps({"requests": [{"entries": shareable[:3]}, {"entries": []}]}).encode())
+    target = eoslog.connect(f"memory://{uuid.uuid4().hex}")
+    store.admin.copy(target)
+    decisions = target.object_store.list(".copy/")
+    found["copy decision"] += [target.object_store.get(info.path).body for info in decisions]
     for name, body in checkpoint_parts().items():
         if name == partitions_part() or "/" not in name:
             found[f"checkpoint part {name.partition('/')[0]}"].append(body)

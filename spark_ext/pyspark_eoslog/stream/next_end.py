@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from eoslog import TopicPartition
+from eoslog.errors import OffsetOutOfRange
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.admission import Admission, ReadLimits
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
@@ -27,6 +28,11 @@ from pyspark_eoslog.stream.read_limits import (
 )
 from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, Began, StreamOffsets, check_joined, check_origin
 from pyspark_eoslog.worker import this_worker
+
+_RESTORED = (
+    "the store has lost rows, as if it was restored from a backup. Nothing is read. Give a new checkpointLocation, and "
+    "startingOffsets for the rows that are to be read"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,29 @@ def starts_of(initial: StreamOffsets, snapshot: TopicsSnapshot) -> Began:
     return Began(gone, BEFORE_ALL_SLOTS)
 
 
+def check_not_ahead(begin: StreamOffsets, snapshot: TopicsSnapshot) -> None:
+    """Refuse offsets beyond the end of the store. Otherwise rows up to them would be written, and never read.
+
+    Args:
+        snapshot: a snapshot that is newer than the checkpoint.
+
+    Raises:
+        OffsetOutOfRange
+    """
+    if begin.slot is not None and begin.slot > snapshot.slot:
+        raise OffsetOutOfRange(
+            f"the checkpoint is at slot {begin.slot}, but the log ends at slot {snapshot.slot}: {_RESTORED}"
+        )
+    partitions = snapshot.partitions()
+    for key, offset in begin.offsets.items():
+        end = partitions[key].high_watermark if key in partitions else offset
+        if offset > end:
+            raise OffsetOutOfRange(
+                f"the checkpoint is at offset {offset} of {key.topic}-{key.partition}, but the partition ends at "
+                f"{end}: {_RESTORED}"
+            )
+
+
 class NextEnd:
     """Decides where the micro-batches of one stream end."""
 
@@ -129,11 +158,13 @@ class NextEnd:
 
         Raises:
             UnknownTopicOrPartition, InvalidOption: the offsets do not belong to these topics.
+            OffsetOutOfRange: the store ends before ``begin``.
         """
         check_origin(begin, newest.store_id, counts_slots=newest.slot is not None)
         topic_ids = dict(newest.topic_ids.items() & snapshot.topic_ids().items())
         carried = carried_over(begin, topic_ids, newest.offsets.keys(), exists, self._loss)
         read = snapshot.only(topic_ids)
+        check_not_ahead(carried, read)
         if carried.slot is not None and newest.slot is not None:
             check_joined(carried, {view.topic.topic: view.topic.created_slot for view in read.topics})
             end = self._next_slot(carried, newest.slot, read, indexes, limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -313,3 +314,43 @@ def produce_later(store: eoslog.Store, number: int) -> None:
         pass
     with store.producer() as producer:
         producer.send_table("in", pa.table({"n": [number]}))
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "snapshot"])
+def test_a_stream_continues_on_a_copy_with_the_same_identity_only(
+    store: eoslog.Store, tmp_path: Path, isolation: str
+) -> None:
+    produce(store, 1)
+    first = reader(store, isolationLevel=isolation)
+    _, end = drain(first, first.initialOffset())
+    same, new = eoslog.connect(tmp_path / "same"), eoslog.connect(tmp_path / "new")
+    store.admin.copy(same)
+    store.admin.copy(new, new_identity=True)
+
+    produce(same, 2)
+    produce(new, 3)
+
+    assert drain(reader(same, isolationLevel=isolation), end)[0] == [[2]]
+    with pytest.raises(UnknownTopicOrPartition, match="the checkpoint belongs to the store"):
+        drain(reader(new, isolationLevel=isolation), end)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
+def test_a_stream_that_has_read_beyond_the_end_of_a_copy_is_refused(
+    store: eoslog.Store, tmp_path: Path, isolation: str, fails: str
+) -> None:
+    produce(store, 1)
+    copy = eoslog.connect(tmp_path / "copy")
+    store.admin.copy(copy)
+    for number in range(2, 6):
+        produce(store, number)
+    first = reader(store, isolationLevel=isolation)
+    _, end = drain(first, first.initialOffset())
+
+    second = reader(copy, isolationLevel=isolation, failOnDataLoss=fails)
+    for _ in range(2):
+        # It stays refused when the copy gets rows. They have offsets that the stream has read already.
+        with pytest.raises(OffsetOutOfRange, match=r"restored from a backup.*new checkpointLocation"):
+            drain(second, end)
+        produce(copy, 6)

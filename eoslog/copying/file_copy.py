@@ -1,0 +1,252 @@
+"""Copying of the files that a state names. The bytes of each file are checked before they are put.
+
+Files go in groups, each with many files at once. Memory holds the files of two groups: one of segment indexes, and one
+of the files that the indexes name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from eoslog.errors import CorruptRecord, InvalidEntry, without_code
+from eoslog.format.checked_files import check_file
+from eoslog.format.segment_index import batches_of_index
+from eoslog.log.log import Log
+from eoslog.maintenance.vacuum import referenced_files
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partitions import check_file_place
+from eoslog.state.store_state import StoreState
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+from eoslog.verification.findings import READS_BEFORE_REPORT, Progress
+
+MOST_BYTES = 128 << 20
+"""The largest total size of a group's files (bytes). A larger file is a group of its own."""
+MOST_FILES = 256
+_PART_BYTES = 8 << 20
+"""A file larger than this is read in parts of this size, several at once (bytes)."""
+
+
+class FileDropped(Exception):
+    """A file of the planned slot is no longer there, and a newer slot does not need it."""
+
+
+class _Item(NamedTuple):
+    """A file to copy."""
+
+    file: FileReference
+    partition_id: PartitionId
+    is_required: bool = True
+    """False for a file that only Kafka's tools read. A copy may lack it, as the source may."""
+
+
+@dataclass(slots=True)
+class CopiedFiles:
+    """Counts the files that were copied."""
+
+    files: int = 0
+    """Files that are at the target."""
+    bytes: int = 0
+    reused: int = 0
+    """Those of them that an earlier run had copied. They were read and checked again."""
+
+
+class FileCopy:
+    """Copies the files that one state names.
+
+    Args:
+        source: the log of the source.
+        target: the object store of the target.
+        environment: has the failpoints.
+        state: the state of the copy.
+        may_have_files: False if no run has copied files to the target. Then nothing is listed there.
+        progress: called with the number of files.
+    """
+
+    def __init__(
+        self,
+        source: Log[StoreState],
+        target: ObjectStore,
+        environment: Environment,
+        state: StoreState,
+        *,
+        may_have_files: bool,
+        progress: Progress,
+    ) -> None:
+        self._log = source
+        self._source = source.store
+        self._target = target
+        self._environment = environment
+        self._state = state
+        self._may_have_files = may_have_files
+        self._progress = progress
+        self._total = 0
+        self._listed: tuple[PartitionId | None, set[str]] = None, set()
+        """The last partition that was listed, and its paths at the target."""
+        self.copied = CopiedFiles()
+
+    def run(self) -> CopiedFiles:
+        """Copy the files that the target lacks.
+
+        Raises:
+            FileDropped: the source no longer has a file, and no longer needs it.
+            CorruptRecord: a file of the source is missing or damaged, or lies outside of its partition.
+        """
+        self._total = _number_of_files(self._state)
+        with ThreadPoolExecutor(max(self._source.reads_at_once, self._target.reads_at_once)) as threads:
+            for group in _groups(self._files(threads)):
+                self._copy_group(threads, group)
+        return self.copied
+
+    def _files(self, threads: ThreadPoolExecutor) -> Iterator[_Item]:
+        """Yield all files but the indexes of segments, which it copies itself, because they name files."""
+        for group in _groups(self._indexes()):
+            for index, body in zip(group, self._copy_group(threads, group), strict=True):
+                files = (batch.file for batch in batches_of_index(body, index.file))
+                for file in dict.fromkeys(file for file in files if file is not None):
+                    yield _Item(file, index.partition_id)
+        for partition_id, partition in self._state.partitions.items():
+            for segment in partition.sealed:
+                for file in segment.files:
+                    if file != segment.index:
+                        yield _Item(file, partition_id, is_required=False)
+            for file in dict.fromkeys(batch.file for batch in partition.active if batch.file is not None):
+                yield _Item(file, partition_id)
+        for file, partition_id in _prepared(self._state):
+            yield _Item(file, partition_id)
+
+    def _indexes(self) -> Iterator[_Item]:
+        for partition_id, partition in self._state.partitions.items():
+            for segment in partition.sealed:
+                yield _Item(segment.index, partition_id)
+
+    def _copy_group(self, threads: ThreadPoolExecutor, group: list[_Item]) -> list[bytes]:
+        """Copy files, and return their contents. A file that may be missing, and is, is empty."""
+        plans = [(item, item.file.path in self._at_target(item.partition_id)) for item in group]
+        found = list(threads.map(self._copy_one, plans))
+        self.copied.files += sum(body is not None for body, _ in found)
+        self.copied.bytes += sum(len(body) for body, _ in found if body is not None)
+        self.copied.reused += sum(is_reused for _, is_reused in found)
+        self._progress("files", self.copied.files, self._total)
+        return [body or b"" for body, _ in found]
+
+    def _at_target(self, partition_id: PartitionId) -> set[str]:
+        """Return the paths of a partition at the target. Items come partition by partition, so one set is kept."""
+        if not self._may_have_files:
+            return set()
+        if self._listed[0] != partition_id:
+            prefix = f"{self._state.topics[partition_id.topic_id].prefix}{partition_id.partition}/"
+            self._listed = partition_id, {info.path for info in self._target.list(prefix)}
+        return self._listed[1]
+
+    def _copy_one(self, plan: tuple[_Item, bool]) -> tuple[bytes | None, bool]:
+        """Copy a file. Return its content, or None, and True if the target had it."""
+        item, exists = plan
+        if exists:
+            with contextlib.suppress(ObjectNotFound):
+                body = _read(self._target, item.file)
+                if body is not None:
+                    return body, True
+        body = self._read_source(item)
+        if body is None:
+            return None, False
+        # An earlier run puts only checked bytes. If a file of this name has others, it was damaged since.
+        put = self._target.put_many if exists else self._target.put_new
+        put([(item.file.path, body)])
+        self._environment.reached("store.copy.file_put")
+        return body, False
+
+    def _read_source(self, item: _Item) -> bytes | None:
+        try:
+            body = _read(self._source, item.file)
+            problem = "its length or checksum is not what the log says"
+        except ObjectNotFound:
+            body, problem = None, "it is missing"
+        if body is not None:
+            return body
+        if not self._is_named(item):
+            raise FileDropped(f"{item.file.path} was dropped and deleted")
+        if not item.is_required:
+            return None
+        raise CorruptRecord(
+            f"{self._source.url}: file {item.file.path} cannot be copied: {problem}. Run eoslog verify on the source"
+        )
+
+    def _is_named(self, item: _Item) -> bool:
+        """Return True if the newest state of the source still names a file, so that it should be there."""
+        newest = self._log.read(lambda state, slot: state.frozen_copy())
+        if item.partition_id not in newest.partitions:
+            return False
+        only = replace(newest, partitions={item.partition_id: newest.partitions[item.partition_id]})
+        return item.file.path in referenced_files(self._source, only)
+
+
+def _read(store: ObjectStore, file: FileReference) -> bytes | None:
+    """Return the content of a file; None if it differs from its entry, also when it is read again.
+
+    Raises:
+        ObjectNotFound
+    """
+    for _ in range(READS_BEFORE_REPORT):
+        if file.length <= _PART_BYTES:
+            body = store.get(file.path).body
+        else:
+            # One byte more than the entry says shows that the file is longer.
+            starts = range(0, file.length + 1, _PART_BYTES)
+            body = b"".join(
+                store.get_ranges(file.path, [(start, min(_PART_BYTES, file.length + 1 - start)) for start in starts])
+            )
+        try:
+            check_file(body, file.length, file.crc32c, file.path)
+        except CorruptRecord:
+            continue
+        return body
+    return None
+
+
+def _groups(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    """Divide files into groups of limited size."""
+    group: list[_Item] = []
+    size = 0
+    for item in items:
+        if group and (len(group) == MOST_FILES or size + item.file.length > MOST_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += item.file.length
+    if group:
+        yield group
+
+
+def _prepared(state: StoreState) -> Iterator[tuple[FileReference, PartitionId]]:
+    """Yield the files that prepared transactions staged, partition by partition.
+
+    Raises:
+        CorruptRecord: a file lies elsewhere. The decoding of a checkpoint checks all other files in the same way.
+    """
+    found = [
+        (PartitionId(batch.topic_id, batch.partition), batch.file)
+        for name in state.ongoing
+        if (prepared := state.transactions[name].prepared) is not None
+        for batch in prepared.batches
+        if batch.topic_id in state.topics
+    ]
+    for partition_id, file in sorted(found, key=lambda each: each[0]):
+        try:
+            check_file_place(state.topics[partition_id.topic_id], partition_id, file)
+        except InvalidEntry as error:
+            raise CorruptRecord(without_code(error)) from None
+        yield file, partition_id
+
+
+def _number_of_files(state: StoreState) -> int:
+    return sum(1 for _ in _prepared(state)) + sum(
+        sum(len(segment.files) + segment.file_count for segment in partition.sealed)
+        + len({batch.file.path for batch in partition.active if batch.file is not None})
+        for partition in state.partitions.values()
+    )

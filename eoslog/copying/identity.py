@@ -1,0 +1,53 @@
+"""The state of a copy with a new identity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eoslog.state.application_versions import keys_by_query
+from eoslog.state.store_state import LastCommit, StoreState
+
+
+def with_new_identity(state: StoreState, store_id: str) -> StoreState:
+    """Return the state with another store id, in which no streaming query of the source continues by mistake.
+
+    A Spark checkpoint does not know the store that its query writes to. If it were used on both stores, each would lack
+    micro-batches of the other. So the versions that streaming queries committed are those of other queries in the copy,
+    named ``<query id>@<store id of the source>``. The store refuses the next micro-batch of such a query
+    (``CheckpointMismatch``) until the user gives ``startAnewAfter``.
+
+    A copy of the checkpoint at another path commits under another transactional id. For it, the versions also stay
+    under their own query ids, so that a micro-batch that the source committed is still recognized.
+    """
+    source = state.store_id
+    versions = dict(state.application_versions)
+    for key, last in state.application_versions.items():
+        if last.query_id is None:
+            continue
+        versions[key] = last._replace(query_id=_foreign(last.query_id, source))
+        if key.application_id == key.transactional_id:
+            alias = _foreign(key.transactional_id, source)
+            versions[key._replace(transactional_id=alias, application_id=alias)] = last
+    transactions = {
+        name: replace(transaction, last_commit=_of_source(transaction.last_commit, source))
+        for name, transaction in state.transactions.items()
+    }
+    return replace(
+        state,
+        store_id=store_id,
+        application_versions=versions,
+        query_versions=keys_by_query(versions),
+        transactions=transactions,
+    )
+
+
+def _of_source(commit: LastCommit | None, source: str) -> LastCommit | None:
+    work = None if commit is None else commit.application_version
+    if commit is None or work is None or work.query_id is None:
+        return commit
+    renamed = work.model_copy(update={"query_id": _foreign(work.query_id, source)})
+    return commit._replace(application_version=renamed)
+
+
+def _foreign(name: str, source: str) -> str:
+    return f"{name.partition('@')[0]}@{source}"

@@ -1,0 +1,319 @@
+"""A consistent copy of a store: its state and files at one slot, in another place.
+
+The copy works in this order, so that the target is no store until the last put:
+
+1. It decides that a copy begins at the target, after a probe of put-if-absent.
+2. It writes two checkpoints of the source's newest state, and decides that this slot is the plan.
+3. It copies the files that the state names. If the source has dropped one since, it makes a new plan.
+4. It decides that the copy is complete, puts the first slots of the target's log, and verifies the target.
+5. It puts the description, ``eoslog.json``.
+
+A process may die after each step. The next run reads the decisions and continues. The target's log begins after the
+slot of the plan, as if older slots had been deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions, put_once
+from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped
+from eoslog.copying.identity import with_new_identity
+from eoslog.errors import (
+    CorruptRecord,
+    InvalidRequest,
+    NotAStore,
+    StoreAlreadyExists,
+    StoreUnavailable,
+    quoted,
+)
+from eoslog.log.checkpoint import read_checkpoint, write_checkpoint
+from eoslog.log.log import Log
+from eoslog.log.slots import CheckpointEntry, CheckpointReference, SlotRecord, encode_line, slot_path, with_tail
+from eoslog.session.description import (
+    DESCRIPTION_PATH,
+    CopiedFrom,
+    ProbeRecord,
+    StoreDescription,
+    encode_description,
+    read_description,
+)
+from eoslog.session.session import Session
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.store_state import StoreState
+from eoslog.storage.probe import probe_put_if_absent
+from eoslog.verification.findings import Finding, Progress, Severity, no_progress
+from eoslog.verification.store_checks import verify
+
+_logger = logging.getLogger(__name__)
+_MOST_PLANS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """The result of a copy."""
+
+    url: str
+    """The URL of the copy, without credentials."""
+    store_id: str
+    slot: int
+    """The slot of the source whose state the copy has."""
+    was_complete: bool = False
+    """True if an earlier run had completed the copy. Then nothing was done, and the numbers below are 0."""
+    files: int = 0
+    bytes: int = 0
+    files_reused: int = 0
+    """Files that an earlier run had copied. They were read and checked again."""
+    findings: list[Finding] = field(default_factory=list)
+    """What the verification of the copy found. None of it is an error."""
+
+
+class StoreCopy:
+    """One run of a copy."""
+
+    def __init__(
+        self, source: Session, target: Session, *, new_identity: bool = False, progress: Progress = no_progress
+    ) -> None:
+        if not isinstance(target, Session):
+            raise InvalidRequest(f"target is a store, as eoslog.connect(url) returns it, not {quoted(target)}")
+        self._source = source
+        self._target = target
+        self._store = target.object_store
+        self._environment = target.environment
+        self._has_new_identity = new_identity
+        self._progress = progress
+        self._decisions = Decisions(self._store, self._environment)
+        self._own_checkpoint: CheckpointReference | None = None
+        """The checkpoint of the last plan that this run made."""
+        self._may_have_files = True
+
+    def run(self) -> CopyReport:
+        """Copy the newest slot of the source, or continue the copy that an earlier run began.
+
+        Raises:
+            NotAStore: the source is no store, or the target holds other objects.
+            StoreAlreadyExists: the target is another store.
+            InvalidRequest: the target lies in the source, or an unfinished copy of another kind is there.
+            CorruptRecord: the source is damaged. The target is no store then.
+            PutIfAbsentUnsupported: the target cannot hold a store.
+            RetriableError: run the copy again.
+        """
+        self._source.describe()
+        if self._source.object_store.holds(self._store):
+            raise InvalidRequest(
+                f"the target {self._target.url} lies in the source {self._source.url}. Choose a place outside of it"
+            )
+        complete = self._complete_copy()
+        if complete is not None:
+            return complete
+        begun = self._begin()
+        copied = CopiedFiles()
+        for _ in range(_MOST_PLANS):
+            plan = self._decisions.plan
+            if plan is None:
+                self._plan(begun)
+                continue
+            if self._decisions.is_complete:
+                return self._finish(begun, plan, copied)
+            try:
+                copied = self._copy_files(plan)
+            except FileDropped as dropped:
+                _logger.info("%s: a newer slot than %d is copied: %s", self._source.url, plan.slot, dropped)
+                self._plan(begun)
+                continue
+            self._environment.reached("store.copy.files_copied")
+            self._decisions.decide(CopyCompleted())
+            self._environment.reached("store.copy.completed")
+        raise StoreUnavailable(
+            f"{self._source.url}: {_MOST_PLANS} times the store dropped and deleted files of the copied slot before "
+            "they were copied. Copy again: the copied files are kept. Or raise vacuum.deleted_file_retention_ms"
+        )
+
+    def _complete_copy(self) -> CopyReport | None:
+        """Return the report of a copy of this source that is complete; None if the target is no store.
+
+        Raises:
+            StoreAlreadyExists: the target is another store.
+        """
+        try:
+            found = read_description(self._store)
+        except NotAStore:
+            return None
+        source_id = self._source.describe().store_id
+        is_of_source = found.copied is not None and found.copied.store_id == source_id
+        if found.copied is None or not is_of_source or (found.store_id != source_id) is not self._has_new_identity:
+            raise StoreAlreadyExists(
+                f"there is a store at {self._target.url} already, its id is {found.store_id}. Choose an empty URL for "
+                "the copy"
+            )
+        return CopyReport(self._target.url, found.store_id, found.copied.slot, was_complete=True)
+
+    def _begin(self) -> CopyBegun:
+        """Return the decision that the copy begins, of this run or an earlier one.
+
+        Raises:
+            NotAStore: the target holds other objects.
+            InvalidRequest: an unfinished copy of another store, or with another identity, is there.
+        """
+        decisions, source_id = self._decisions, self._source.describe().store_id
+        decisions.refresh()
+        if decisions.begun is None and self._target.is_occupied():
+            # Another process may have begun between the two requests.
+            decisions.refresh()
+            if decisions.begun is None:
+                raise NotAStore(
+                    f"{self._target.url} holds objects that belong to no store. Choose an empty URL for the copy"
+                )
+        if decisions.begun is None:
+            probe_put_if_absent(self._store, self._environment)
+            self._environment.reached("store.copy.probed")
+            store_id = self._environment.new_id() if self._has_new_identity else source_id
+            now_ms = self._store.clock.now_ms()
+            decisions.decide(CopyBegun(source_store_id=source_id, store_id=store_id, time_ms=now_ms))
+            self._environment.reached("store.copy.begun")
+            # Another process may have begun first, and may copy at the same time. Then both put the same bytes.
+            self._may_have_files = False
+        begun = decisions.begun
+        assert begun is not None
+        if begun.source_store_id != source_id:
+            raise InvalidRequest(
+                f"{self._target.url} has an unfinished copy of the store {begun.source_store_id}, but this is "
+                f"{source_id}. Choose an empty URL for the copy"
+            )
+        if (begun.store_id != source_id) is not self._has_new_identity:
+            raise InvalidRequest(
+                f"{self._target.url} has an unfinished copy with {'the same' if self._has_new_identity else 'a new'} "
+                "identity. Continue it in the same way, or choose an empty URL for the copy"
+            )
+        return begun
+
+    def _plan(self, begun: CopyBegun) -> None:
+        """Write checkpoints of the source's newest state to the target, and decide that it is the plan.
+
+        Raises:
+            CorruptRecord: the log of the source has an invalid record.
+        """
+        log, machine = self._source.log, StoreMachine()
+        state, slot, append_id, invalid = log.read(
+            lambda state, slot: (state.frozen_copy(), slot, log.replica.append_id, log.replica.invalid)
+        )
+        if invalid is not None:
+            raise CorruptRecord(f"{self._source.url}: {invalid}. Run eoslog verify on the source")
+        if self._has_new_identity:
+            state = with_new_identity(state, begun.store_id)
+        # The target's clock may be behind that of the source, whose vacuum set the horizon.
+        upload_ms = max(self._store.clock.now_ms(), state.horizon_ms + 1)
+        # Three records without a change of the state: one to which the first checkpoint belongs, and one for each
+        # checkpoint's entry. So the log of the copy is like one whose older slots were deleted.
+        first = SlotRecord(slot=slot + 1, append_id=self._environment.new_id(), prev=append_id)
+        older, root = write_checkpoint(
+            self._store, self._environment, machine, state, first.slot, first.append_id, None
+        )
+        second = SlotRecord(
+            slot=slot + 2,
+            append_id=self._environment.new_id(),
+            prev=first.append_id,
+            entries=(_entry(older, upload_ms),),
+        )
+        newer, _ = write_checkpoint(self._store, self._environment, machine, state, second.slot, second.append_id, root)
+        third = SlotRecord(
+            slot=slot + 3,
+            append_id=self._environment.new_id(),
+            prev=second.append_id,
+            checkpoint=older,
+            entries=(_entry(newer, upload_ms, shares_with=older.slot),),
+        )
+        self._own_checkpoint = older
+        self._environment.reached("store.copy.checkpoints_written")
+        lines = [encode_line(record) for record in (first, second, third)]
+        tail = lines[1:2] if self._store.tail_bytes > 0 else []
+        bodies = [with_tail(lines[0], []), with_tail(lines[1], []), with_tail(lines[2], tail)]
+        records = tuple(body.decode() for body in bodies)
+        self._decisions.decide(CopyPlanned(slot=slot, time_ms=upload_ms, checkpoint=older, records=records))
+        self._environment.reached("store.copy.planned")
+
+    def _copy_files(self, plan: CopyPlanned) -> CopiedFiles:
+        """Raises: FileDropped, CorruptRecord"""
+        try:
+            state, _ = read_checkpoint(self._store, StoreMachine(), plan.checkpoint)
+        except CorruptRecord as error:
+            if plan.checkpoint == self._own_checkpoint:
+                raise
+            # The checkpoint of an earlier run was damaged or deleted at the target since.
+            raise FileDropped(str(error)) from None
+        may_have_files, self._may_have_files = self._may_have_files, True
+        return FileCopy(
+            self._source.log,
+            self._store,
+            self._environment,
+            state,
+            may_have_files=may_have_files,
+            progress=self._progress,
+        ).run()
+
+    def _finish(self, begun: CopyBegun, plan: CopyPlanned, copied: CopiedFiles) -> CopyReport:
+        """Make the target a store. Every process that finishes a copy puts the same bytes.
+
+        Raises:
+            CorruptRecord: the verification found an error. The target is no store then.
+        """
+        records = [(slot_path(plan.slot + number), body.encode()) for number, body in enumerate(plan.records, start=1)]
+        self._store.put_new(records)
+        self._environment.reached("store.copy.slots_put")
+        description = self._description(begun, plan)
+        findings = self._verified(description)
+        self._environment.reached("store.copy.verified")
+        self._put_description(description)
+        self._environment.reached("store.copy.described")
+        _logger.info("%s: copied slot %d to %s", self._source.url, plan.slot, self._target.url)
+        return CopyReport(
+            self._target.url,
+            description.store_id,
+            plan.slot,
+            files=copied.files,
+            bytes=copied.bytes,
+            files_reused=copied.reused,
+            findings=findings,
+        )
+
+    def _description(self, begun: CopyBegun, plan: CopyPlanned) -> StoreDescription:
+        return self._source.describe().model_copy(
+            update={
+                "store_id": begun.store_id,
+                "probe": ProbeRecord(put_if_absent=True, time_ms=begun.time_ms),
+                "copied": CopiedFrom(store_id=begun.source_store_id, slot=plan.slot, time_ms=plan.time_ms),
+            }
+        )
+
+    def _verified(self, description: StoreDescription) -> list[Finding]:
+        """Verify the target. The bytes of the files were checked when they were copied.
+
+        Raises:
+            CorruptRecord: there is an error.
+        """
+        log: Log[StoreState] = Log(self._store, StoreMachine(), self._environment, self._source.log.config)
+        log.adopt_slot_retention(description.slot_retention_ms)
+        store_id = description.store_id
+        findings = list(verify(log, DESCRIPTION_PATH, store_id, topic=None, with_data=False, progress=self._progress))
+        errors = [each for each in findings if each.severity is Severity.ERROR]
+        if errors:
+            raise CorruptRecord(
+                f"{self._target.url}: the copy has {len(errors)} errors, so it is not made a store. The first, at "
+                f"{errors[0].place}: {errors[0].problem}. Run eoslog verify on the source, then copy to an empty URL"
+            )
+        return findings
+
+    def _put_description(self, description: StoreDescription) -> None:
+        put_once(self._store, self._environment, DESCRIPTION_PATH, encode_description(description))
+        found = read_description(self._store)
+        if found != description:
+            raise StoreAlreadyExists(
+                f"there is a store at {self._target.url} already, its id is {found.store_id}. Another process created "
+                "it during the copy"
+            )
+
+
+def _entry(reference: CheckpointReference, upload_ms: int, shares_with: int | None = None) -> dict[str, object]:
+    entry = CheckpointEntry(reference=reference, upload_ms=upload_ms, shares_with=shares_with)
+    return entry.model_dump(exclude_none=True)

@@ -25,7 +25,6 @@ from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.time_travel import parse_timestamp
 from eoslog.state.store_state import Topic
 
 FORMATS = ("parquet", "csv", "json")
@@ -83,7 +82,7 @@ def export(
         predicate=predicate,
         partitions=partition or None,
         slot=slot,
-        timestamp=None if timestamp is None else parse_timestamp(timestamp),
+        timestamp=timestamp,
     )
     rows = 0
     with (

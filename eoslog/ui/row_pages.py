@@ -20,7 +20,7 @@ from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import HEADERS_COLUMN, TRANSACTION_COLUMNS
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.scan import Scan
-from eoslog.read.time_travel import parse_timestamp
+from eoslog.read.time_travel import timestamp_ms
 from eoslog.session.session import check_partition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -122,7 +122,7 @@ class _Reader:
             raise InvalidOption(f"view is {quoted(self.view)}; it must be one of {', '.join(_VIEWS)}")
         self.as_of_slot = query.number("slot")
         date = query.text("date")
-        self.as_of_ms = parse_timestamp(with_zone(date)) if date and self.as_of_slot is None else None
+        self.as_of_ms = timestamp_ms(with_zone(date)) if date and self.as_of_slot is None else None
         if (self.as_of_slot is not None or self.as_of_ms is not None) and self.view == "all":
             self.view = "committed"
         self._all_values = query.text("values") == "all"
@@ -295,7 +295,7 @@ def _offset_at(console: ConsoleStore, place: _Place, text: str) -> int:
         place.topic,
         place.partition,
         IsolationLevel.READ_UNCOMMITTED,
-        parse_timestamp(with_zone(text)),
+        timestamp_ms(with_zone(text)),
     )
     return place.partition.high_watermark if found is None else found.offset
 
@@ -375,8 +375,14 @@ def rows(console: ConsoleStore, query: Query) -> Page:
     """Return the page with rows of one partition."""
     place = _place(console, query)
     reader = _Reader(console, place, query)
+    found, problem = _NOTHING, None
     # Only the ends of the partition are live, because rows do not change.
-    found = _NOTHING if query.is_live else _found(console, place, reader, query)
+    if not query.is_live:
+        try:
+            found = _found(console, place, reader, query)
+        except (InvalidOption, OffsetOutOfRange) as error:
+            # The page keeps the form, so that the user can correct a condition or a date.
+            problem = str(error)
     columns = value_columns(place.topic)
     return Page(
         "rows.html",
@@ -392,7 +398,10 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             "key_name": "key"
             if place.topic.topic_schema.kind == "records"
             else ", ".join(place.topic.topic_schema.key),
+            "problem": problem,
         },
+        400 if problem else 200,
+        is_live=problem is None,
     )
 
 

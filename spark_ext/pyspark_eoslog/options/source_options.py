@@ -15,7 +15,7 @@ from functools import cache
 from eoslog.errors import InvalidOption, unknown
 from eoslog.producer.job import WorkVersion
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.time_travel import parse_timestamp
+from eoslog.read.time_travel import timestamp_ms
 from eoslog.read.topics_snapshot import TopicSelection
 from eoslog.session.settings import load_settings
 from pyspark_eoslog.options.offset_options import OffsetsOption, ending_offsets, starting_offsets
@@ -302,7 +302,7 @@ def _slot(options: Mapping[str, str]) -> int | None:
 
 def _timestamp(options: Mapping[str, str]) -> int | None:
     value = options.get("timestampasof")
-    return None if value is None else parse_timestamp(value)
+    return None if value is None else timestamp_ms(value)
 
 
 def _query_version(options: Mapping[str, str]) -> WorkVersion | None:

@@ -77,8 +77,24 @@ def test_a_slot_of_the_past_shows_the_rows_of_then(store: eoslog.Store, browser:
     assert f'max="{slots[1]}"' in browser.get(PATH).text
 
 
-def test_a_date_of_the_past_shows_the_rows_of_then(outcomes: eoslog.Producer, browser: TestClient) -> None:
-    assert "No row is visible" in words(browser.get(f"{PATH}&date=2001-01-01T00:00"))
+def test_a_date_of_the_past_shows_the_rows_of_then(store: eoslog.Store, browser: TestClient) -> None:
+    created_ms = store.read(lambda state, slot: state.time_ms)
+    while store.now_ms() <= created_ms:
+        pass
+    with store.producer() as producer:
+        producer.send("payments", value=b"later", partition=0)
+
+    assert len(shown(browser)) == 1
+    assert "No row is visible" in words(browser.get(f"{PATH}&date={created_ms}"))
+
+
+def test_a_date_before_the_topic_keeps_the_form(browser: TestClient) -> None:
+    page = browser.get(f"{PATH}&date=2001-01-01T00:00")
+
+    assert page.status_code == 400
+    assert "topic payments did not exist at 2001-01-01T00:00:00Z. It was created at slot 1" in words(page)
+    assert 'value="2001-01-01T00:00"' in page.text
+    assert "List of rows" not in page.text
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from eoslog.admin.group_admin import GroupAdministration
@@ -122,7 +123,9 @@ class Admin(TransactionAdministration, GroupAdministration):
             time_ms=self._store.now_ms(),
         )
         created = self._store.append(CreateTopic(entry))
-        _logger.info("%s: created topic %s with %d partitions", self._store.url, topic, partitions)
+        # The topic exists now, so an error of a log handler of the application must not reach the caller.
+        with suppress(Exception):
+            _logger.info("%s: created topic %s with %d partitions", self._store.url, topic, partitions)
         return created
 
     def delete_topic(self, topic: str) -> None:

@@ -593,11 +593,15 @@ class Producer:
             self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))
             # The log may know the transaction only if a request of this producer may have landed. Otherwise there is
             # nothing to end.
-            if self._sender.may_have_appended or self._requests.may_be_known:
+            is_known = self._sender.may_have_appended or self._requests.may_be_known
+            if is_known:
                 self._guarded(lambda: self._requests.end("abort"))
-                _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
+            if is_known:
+                # As for a commit: the transaction is aborted, whatever a handler of the application raises.
+                with suppress(Exception):
+                    _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and close. An open transaction is aborted, unless it is prepared.

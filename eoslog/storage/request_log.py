@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import wraps
 from inspect import isgeneratorfunction
 from typing import Any, TypeVar
@@ -24,14 +25,16 @@ def is_logged() -> bool:
 def log_request(url: str, verb: str, path: str | Sequence[str], outcome: object, duration_ns: int) -> None:
     """Log one request; or the deletion of several objects by one call."""
     paths = path if isinstance(path, str) else ", ".join(path)
-    _logger.debug(
-        "%s: %s %s: %s in %d ms",
-        url,
-        verb,
-        paths if len(paths) <= _LONGEST_PATH else f"{paths[:_LONGEST_PATH]}…",
-        outcome,
-        duration_ns // 1_000_000,
-    )
+    # The request is answered. An error of a log handler of the application must not hide the answer.
+    with suppress(Exception):
+        _logger.debug(
+            "%s: %s %s: %s in %d ms",
+            url,
+            verb,
+            paths if len(paths) <= _LONGEST_PATH else f"{paths[:_LONGEST_PATH]}…",
+            outcome,
+            duration_ns // 1_000_000,
+        )
 
 
 def logged(verb: str) -> Callable[[_Method], _Method]:

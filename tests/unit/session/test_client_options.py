@@ -24,7 +24,7 @@ from eoslog.store import Store
 
 @pytest.fixture(autouse=True)
 def _each_warning_is_new() -> None:
-    client_options._warn_of_ignored.cache_clear()
+    client_options.warn_of_ignored.cache_clear()
 
 
 @pytest.fixture
@@ -203,7 +203,12 @@ def test_a_configuration_that_would_be_misunderstood_is_refused(store: Store, co
         ({"enable.auto.offset.store": False}, r"give commit\(\) the offsets"),
         ({"enable.partition.eof": True}, "end_offsets"),
         ({"group.idd": "g"}, r"did you mean 'group.id'\?"),
-        ({"max.poll.interval.ms": 86_400_000, "group.id": "g"}, "session_timeout_ms must be 6000 to 1800000"),
+        (
+            {"max.poll.interval.ms": 86_400_000, "group.id": "g"},
+            r"max\.poll\.interval\.ms must be 6000 to 1800000, not 8",
+        ),
+        ({"session.timeout.ms": 1, "max.poll.interval.ms": 2, "group.id": "g"}, r"\] max\.poll\.interval\.ms must be"),
+        ({"max_poll_records": 0}, r"\] max_poll_records must be"),
     ],
 )
 def test_a_configuration_of_a_consumer_that_would_be_misunderstood_is_refused(

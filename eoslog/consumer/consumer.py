@@ -187,7 +187,7 @@ class Consumer:
 
         Raises:
             IllegalState: partitions were assigned with ``assign``.
-            InvalidRequest: the pattern is not a regular expression, or topics are given too.
+            InvalidRequest: the pattern is not a regular expression, or is given as a topic or with topics.
             UnknownTopicOrPartition
         """
         self._check_open("subscribe()")
@@ -206,6 +206,10 @@ class Consumer:
             self.unsubscribe()
             return
         for name in names:
+            if isinstance(name, str) and name.startswith("^"):
+                raise InvalidRequest(
+                    f"{quoted(name)} is a pattern. Give it as subscribe(pattern=…): it must match a topic's whole name"
+                )
             find_topic(self._store, name)
         self._subscription.begin(names, listeners)
 

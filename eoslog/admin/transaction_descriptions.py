@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound, quoted
+from eoslog.errors import InvalidRegularExpression, quoted
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId, TopicPartition, check_id
@@ -15,6 +15,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.prepared import prepared_state
 from eoslog.state.producer_ids import prepared_identity, task_producer_id, task_transactional_id
 from eoslog.state.store_state import StoreState, Transaction, TransactionState
+from eoslog.state.transaction_requests import unknown_transactional_id
 
 COORDINATOR_EPOCH = 0
 """Always 0. Kafka counts here how often the coordinator moved to another broker; eoslog has no such coordinator."""
@@ -324,6 +325,4 @@ def _find(state: StoreState, transactional_id: str) -> Transaction:
     job = state.transactions.get(job_id)
     if job is not None and number.isdigit() and int(number) < job.task_count:
         return _task(job, int(number))
-    raise TransactionalIdNotFound(
-        f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
-    )
+    raise unknown_transactional_id(transactional_id, state.transactions)

@@ -267,6 +267,16 @@ def test_what_is_compacted_is_not_compacted_again(store: Store) -> None:
     assert store.read(lambda state, slot: slot) == slot
 
 
+def test_the_report_has_the_bytes_and_the_removed_rows(store: Store) -> None:
+    before = sum(segment.bytes for segment in partition(store).sealed)
+
+    (report,) = compact(store).compacted
+
+    assert report.bytes_before == before
+    assert report.bytes_written == partition(store).sealed[0].bytes
+    assert report.rows_removed == 0
+
+
 def test_files_that_are_large_enough_stay_in_the_new_index(store: Store) -> None:
     before = data_files(store)
 

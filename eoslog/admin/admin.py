@@ -24,7 +24,16 @@ from eoslog.admin.topic_admin import (
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import (
+    CorruptRecord,
+    InvalidOption,
+    InvalidRequest,
+    InvalidTopic,
+    counted,
+    is_whole_number,
+    quoted,
+    shortened,
+)
 from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
@@ -125,7 +134,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         created = self._store.append(CreateTopic(entry))
         # The topic exists now, so an error of a log handler of the application must not reach the caller.
         with suppress(Exception):
-            _logger.info("%s: created topic %s with %d partitions", self._store.url, topic, partitions)
+            _logger.info("%s: created topic %s with %s", self._store.url, topic, counted(partitions, "partition"))
         return created
 
     def delete_topic(self, topic: str) -> None:
@@ -243,8 +252,9 @@ class Admin(TransactionAdministration, GroupAdministration):
         lost = [each for each in found if not each.restored]
         if lost and not dry_run:
             raise CorruptRecord(
-                f"{len(lost)} files of topic {topic} cannot be restored, because no other object has their content. "
-                f"The first is {lost[0].path} ({lost[0].problem}). Bring them back from a backup or an earlier version"
+                f"{counted(len(lost), 'file')} of topic {topic} cannot be restored, because no other object has the "
+                f"content. The first is {lost[0].path} ({lost[0].problem}). Bring them back from a backup or an "
+                "earlier version"
             )
         return found
 

@@ -29,6 +29,8 @@ class TransactionListing(NamedTuple):
     transaction_state: str
     prepared_transaction: str | None = None
     """The name of the transaction if it is prepared, ``producer_id:epoch``."""
+    kind: str = "producer"
+    """``producer``, ``job``, or ``task`` of a job."""
 
 
 class TransactionListings(list[TransactionListing]):
@@ -150,12 +152,17 @@ def transaction_filter(
 def list_transactions(state: StoreState, wanted: TransactionFilter, now_ms: int) -> TransactionListings:
     """Return the transactional ids that pass the filter, including those of jobs' tasks."""
     found = (
-        TransactionListing(each.transactional_id, each.producer_id, each.state.name, _prepared_state(each))
+        TransactionListing(each.transactional_id, each.producer_id, each.state.name, _prepared_state(each), each.kind)
         for transaction in state.transactions.values()
         for each in _with_tasks(transaction)
         if _passes(each, wanted, now_ms)
     )
     return TransactionListings(found, wanted.unknown_states)
+
+
+def count_transactional_ids(state: StoreState) -> int:
+    """Return the number of transactional ids, including those of jobs' tasks."""
+    return sum(1 + each.task_count for each in state.transactions.values())
 
 
 def _passes(transaction: Transaction, wanted: TransactionFilter, now_ms: int) -> bool:

@@ -25,6 +25,7 @@ from eoslog.errors import (
     RequestTimedOut,
     RetriableError,
     TransactionAborted,
+    counted,
     is_whole_number,
     quoted,
 )
@@ -543,11 +544,11 @@ class Producer:
         with suppress(EosLogError):
             slot = self._store.read(snapshot, refresh=False)
         _logger.info(
-            "%s: transactional id %s committed %s rows in %s files at slot %s, open for %s ms",
+            "%s: transactional id %s committed %s in %s at slot %s, open for %s ms",
             self._store.url,
             name,
-            summary.rows,
-            summary.files,
+            counted(summary.rows, "row"),
+            counted(summary.files, "file"),
             slot,
             summary.duration_ms,
         )

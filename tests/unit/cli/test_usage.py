@@ -338,5 +338,5 @@ def test_a_logged_name_does_not_act_on_the_terminal(command: Command, store: eos
     result = command.run("-v", "console", "produce", "t", "--transactional-id", name, text="line\n")
 
     assert result.exit_code == 0
-    assert "committed 1 rows" in result.stderr
+    assert "committed 1 row in 1 file" in result.stderr
     assert "\u202e" not in result.stderr

@@ -50,7 +50,7 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
     assert told(caplog, "eoslog.admin") == [f"{url}: created topic t with 2 partitions"]
     committed, replayed = told(caplog, "eoslog.producer")
     assert re.fullmatch(
-        f"{re.escape(url)}: transactional id 'etl-1' committed 1 rows in 1 files at slot {slot}, open for [0-9]+ ms",
+        f"{re.escape(url)}: transactional id 'etl-1' committed 1 row in 1 file at slot {slot}, open for [0-9]+ ms",
         committed,
     )
     assert replayed == f"{url}: transactional id 'etl-1': the version was committed before"
@@ -136,7 +136,7 @@ def test_a_handler_may_write_its_lines_to_the_store(store: eoslog.Store) -> None
 
     assert values(store) == [b"v"]
     (line,) = values(store, "lines")
-    assert b"committed 1 rows" in line
+    assert b"committed 1 row" in line
 
 
 def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

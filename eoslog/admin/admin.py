@@ -352,7 +352,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             staged_max_age_ms: delete unreferenced files that are older than this (ms). A writer that takes longer from
                 its first upload to its commit is refused with ``StagedFilesExpired``.
             deleted_file_retention_ms: keep files that were dropped from the log for this long (ms), because readers
-                that planned before may still need them.
+                that planned before may still need them. It should be longer than the longest read. Less than an hour
+                logs a warning.
             dry_run: report the files, and delete nothing.
 
         Raises:

@@ -108,6 +108,8 @@ class HangingTransaction(NamedTuple):
     """Why it is still open."""
 
 
+ANY_AGE = -(2**62)
+"""Less than the age of every transaction (ms), also of one whose start is in the future by this clock."""
 WITHIN_TIMEOUT = "within its own timeout"
 PAST_TIMEOUT = "past its timeout: a coordinator or the next writer to this store aborts it"
 PREPARED = "prepared: it waits for complete_transaction or force-terminate"

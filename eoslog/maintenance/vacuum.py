@@ -78,8 +78,8 @@ def vacuum(
     log.read(lambda state, slot: None)
     if deleted_file_retention_ms < _SHORTEST_QUIET_RETENTION_MS and not dry_run:
         _logger.warning(
-            "%s: this vacuum deletes files that were dropped %d ms ago or earlier. Reads that began before may still need "
-            "them, and then fail. If there may be such reads, keep files for 24 hours (deleted_file_retention_ms)",
+            "%s: this vacuum deletes files that were dropped %d ms ago or earlier. Reads that began before may still "
+            "need them, and then fail. If there may be such reads, keep files for 24 hours (deleted_file_retention_ms)",
             store.url,
             deleted_file_retention_ms,
         )

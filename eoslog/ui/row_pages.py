@@ -28,8 +28,7 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, Cell, cell, pretty
-from eoslog.ui.pages import Page, Query
-from eoslog.ui.topic_pages import partition_number
+from eoslog.ui.pages import Page, Query, with_zone
 
 ROWS = 50
 _MOST_COLUMNS = 100
@@ -99,7 +98,7 @@ def _place(console: ConsoleStore, query: Query) -> _Place:
     def look(state: StoreState, slot: int) -> _Place:
         topic = topic_named(state, name)
         partitions = [state.partitions[each] for each in topic.partition_ids()]
-        chosen = partition_number(query) if is_of_path else _wanted_partition(query, topic)
+        chosen = query.partition() if is_of_path else _wanted_partition(query, topic)
         if chosen is None:
             filled = (each for each in partitions if each.high_watermark > each.log_start_offset)
             chosen = next(filled, partitions[0]).id.partition
@@ -280,12 +279,6 @@ def _plain(column: pa.ChunkedArray[Any]) -> list[Any]:
     return list(column.to_pylist())
 
 
-def with_zone(text: str) -> str:
-    """Return a time in ISO 8601 with a zone: a browser's field for a date and time has none, and means UTC here."""
-    has_zone = text.endswith(("Z", "z")) or "+" in text or text.count("-") > 2
-    return text if text.isdecimal() or has_zone else f"{text}Z"
-
-
 def _offset_at(console: ConsoleStore, place: _Place, text: str) -> int:
     """Return the offset of the first row at or after a time; the partition's end if there is none."""
     store = console.store
@@ -384,6 +377,7 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             # The page keeps the form, so that the user can correct a condition or a date.
             problem = str(error)
     columns = value_columns(place.topic)
+    stored = stored_schema(place.topic)
     return Page(
         "rows.html",
         f"Rows of {place.topic.topic}-{place.partition.id.partition}",
@@ -391,6 +385,7 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             "place": place,
             "found": found,
             "columns": columns.values if not found.skipped_bytes else [],
+            "numbers": {name for name in columns.values if _is_number(stored.field(name).type)},
             "more_columns": columns.more,
             "views": _VIEWS,
             "reader": reader,

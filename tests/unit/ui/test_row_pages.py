@@ -61,6 +61,17 @@ def test_the_view_leaves_out_rows_by_their_outcome(outcomes: eoslog.Producer, br
     assert offsets(browser, "view=stable") == [0]
 
 
+def test_the_title_of_a_column_of_numbers_stands_above_them(store: eoslog.Store, browser: TestClient) -> None:
+    with store.producer() as producer:
+        producer.send_table("flights", pa.table({"carrier": ["UA"], "miles": [1200]}))
+
+    page = browser.get("/topics/flights/rows").text
+
+    assert '<th scope="col" class="n">miles</th>' in page
+    assert '<th scope="col">carrier</th>' in page
+    assert '<td class="v number n">1200</td>' in page
+
+
 def test_a_slot_of_the_past_shows_the_rows_of_then(store: eoslog.Store, browser: TestClient) -> None:
     slots = []
     with store.producer("etl-1") as producer:

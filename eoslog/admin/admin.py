@@ -45,7 +45,7 @@ from eoslog.maintenance.sealing import seal_now
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
-from eoslog.session.client_options import named_options
+from eoslog.session.client_options import ADMIN_CALLS, named_options, named_otherwise
 from eoslog.session.positions import PartitionOffsets
 from eoslog.session.session import Session
 from eoslog.state.entries import TopicConfig, TopicCreated, TopicSchema
@@ -64,6 +64,7 @@ _logger = logging.getLogger(__name__)
 _LARGEST_PARTITION_COUNT = 10_000
 
 
+@named_otherwise(ADMIN_CALLS)
 class Admin(TransactionAdministration, GroupAdministration):
     """Inspects a store and changes it. Every answer is that of the newest state of the log.
 

@@ -27,7 +27,7 @@ from eoslog.errors import (
     shortened,
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.session.client_options import named_options
+from eoslog.session.client_options import CONSUMER_CALLS, named_options, named_otherwise
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.session.serializers import Deserializer, check_callable
 from eoslog.session.session import Session, find_topic, partition_named
@@ -61,6 +61,7 @@ def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate
     return entered
 
 
+@named_otherwise(CONSUMER_CALLS)
 class Consumer:
     """Reads records in the order of their offsets. Use it from one thread at a time, as in Kafka.
 

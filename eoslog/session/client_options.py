@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from eoslog.errors import InvalidOption, quoted, unknown
 
@@ -132,6 +132,24 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
     return decorated
 
 
+def named_otherwise(calls: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """Decorate a client: if it has no method of a name, the error names the call that is in its place.
+
+    Args:
+        calls: the calls, by the names of methods of confluent-kafka and kafka-python.
+    """
+
+    def decorated(client: type[T]) -> type[T]:
+        def missing(self: object, name: str) -> NoReturn:
+            hint = f". Call {calls[name]} instead" if name in calls else ""
+            raise AttributeError(f"{client.__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
+        client.__getattr__ = missing  # type: ignore[attr-defined]
+        return client
+
+    return decorated
+
+
 def _by_given_keys(error: InvalidOption, options: Mapping[str, _Given]) -> InvalidOption:
     """Return an error about an option that names the key by which the user gave the option."""
     text = str(error)
@@ -249,3 +267,33 @@ CONSUMER_CONFIG = KafkaConfig(
     },
     ignored_prefixes=(*_BROKER_PREFIXES, "fetch."),
 )
+
+_TOPICS = "store.admin.list_topics()"
+_DESCRIPTION = "store.admin.describe_topic(topic)"
+PRODUCER_CALLS = {
+    "produce": "send(topic, value, key=…)",
+    "poll": "flush(); each send() takes on_delivery, which needs no poll",
+    "list_topics": _TOPICS,
+    "partitions_for": _DESCRIPTION,
+}
+CONSUMER_CALLS = {
+    "consume": "poll(timeout)",
+    "store_offsets": "commit(offsets)",
+    "list_topics": _TOPICS,
+    "topics": _TOPICS,
+    "partitions_for_topic": _DESCRIPTION,
+    "get_watermark_offsets": "beginning_offsets(partitions) and end_offsets(partitions)",
+    "consumer_group_metadata": "group_metadata()",
+    "incremental_assign": "assign(partitions)",
+}
+ADMIN_CALLS = {
+    "create_topics": "create_topic(topic, partitions=…)",
+    "delete_topics": "delete_topic(topic)",
+    "describe_topics": "describe_topic(topic)",
+    "describe_configs": "describe_topic(topic).config",
+    "alter_configs": "alter_topic(topic, retention_ms=…)",
+    "incremental_alter_configs": "alter_topic(topic, retention_ms=…)",
+    "list_offsets": "offsets(topic)",
+    "describe_consumer_groups": "describe_consumer_group(group_id)",
+    "delete_consumer_groups": "delete_consumer_group(group_id)",
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -236,3 +237,26 @@ def test_a_mapping_of_kafkas_keys_is_given_as_config() -> None:
     for call in (store.producer, store.consumer):
         with pytest.raises(eoslog.InvalidOption, match=r"as config=\{…\}, not as the first argument"):
             call({"group.id": "g"})  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("client", "calls"),
+    [
+        (lambda store: store.producer(), client_options.PRODUCER_CALLS),
+        (lambda store: store.consumer(), client_options.CONSUMER_CALLS),
+        (lambda store: store.admin, client_options.ADMIN_CALLS),
+    ],
+)
+def test_a_method_of_another_client_is_named_by_its_call_here(
+    store: Store, client: Callable[[Store], Any], calls: dict[str, str]
+) -> None:
+    found = client(store)
+
+    for name, call in calls.items():
+        assert name not in dir(found)
+        with pytest.raises(AttributeError, match=re.escape(f"no attribute '{name}'. Call {call} instead")):
+            getattr(found, name)
+        path = call.partition("(")[0].removeprefix("store.admin.")
+        assert callable(getattr(store.admin if "admin" in call else found, path))
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        found.nothing  # noqa: B018

@@ -321,7 +321,7 @@ def test_a_task_of_a_job_has_a_page(store: eoslog.Store, browser: TestClient) ->
     assert "Kind task" in page
 
 
-def _job(store: eoslog.Store) -> None:
+def _job(store: eoslog.Store, query_id: str | None = "q-1") -> None:
     topic_id = store.admin.describe_topic("payments").topic_id
     for number in range(2):
         store.append(
@@ -332,14 +332,14 @@ def _job(store: eoslog.Store) -> None:
                 batches=(),
                 upload_ms=store.now_ms(),
                 application_version=ApplicationVersion(
-                    application_id="nightly", sink=f"payments:{topic_id}", version=number, query_id="q-1"
+                    application_id="nightly", sink=f"payments:{topic_id}", version=number, query_id=query_id
                 ),
                 task_count=2,
                 summary=CommitSummary(
                     operation="append",
                     duration_ms=100 * (number + 1),
-                    query_id="q-1",
-                    batch_id=number,
+                    query_id=query_id,
+                    batch_id=None if query_id is None else number,
                     engine="spark-4",
                 ),
                 time_ms=store.now_ms(),
@@ -364,26 +364,11 @@ def test_jobs_show_their_micro_batches_and_which_replays_are_recognized(
 def test_a_version_that_a_batch_write_gave_is_not_called_a_micro_batch(
     store: eoslog.Store, browser: TestClient
 ) -> None:
-    topic_id = store.admin.describe_topic("payments").topic_id
-    store.append(
-        CommitJob(
-            job_id="nightly",
-            owner="run-1",
-            take_over=True,
-            batches=(),
-            upload_ms=store.now_ms(),
-            application_version=ApplicationVersion(
-                application_id="nightly", sink=f"payments:{topic_id}", version=20260131
-            ),
-            task_count=2,
-            summary=CommitSummary(operation="append"),
-            time_ms=store.now_ms(),
-        )
-    )
+    _job(store, query_id=None)
 
     page = browser.get("/jobs/one?id=nightly")
 
-    assert [row[2] for row in rows(page, "Commits")] == ["20260131"]
+    assert [row[2] for row in rows(page, "Commits")] == ["1", "0"]
     assert ">Version</th>" in page.text
     assert "Micro-batch" not in page.text
 

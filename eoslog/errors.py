@@ -43,6 +43,11 @@ def shortened(given: object) -> str:
     return text if len(text) <= _LONGEST_GIVEN else f"{text[: _LONGEST_GIVEN - 3]}..."
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as ``1 row`` or ``2 rows``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def is_whole_number(value: object) -> TypeGuard[int]:
     """Return True for an integer. A boolean is none, although Python counts it as one."""
     return isinstance(value, int) and not isinstance(value, bool)

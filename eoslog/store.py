@@ -293,7 +293,7 @@ class Store(Session):
         starting_offsets: Mapping[int, int] | None = None,
         ending_offsets: Mapping[int, int] | None = None,
         slot: int | None = None,
-        timestamp: datetime | int | None = None,
+        timestamp: datetime | int | str | None = None,
         transaction_consistent: bool = False,
         include_control_rows: bool = False,
         predicate: str | None = None,
@@ -311,7 +311,7 @@ class Store(Session):
             ending_offsets: the end, by partition (exclusive). Default: the end of the visible rows.
             slot: for ``snapshot``: read the transactions that had ended by this slot; the newest slot if None.
             timestamp: for ``snapshot``: read the transactions that had ended by this time of the log. Give a datetime
-                with a time zone, or ms since the epoch.
+                with a time zone, its text in ISO 8601, such as ``2026-01-31T12:00:00Z``, or ms since the epoch.
             transaction_consistent: under ``read_committed``: choose ends that split no committed transaction over the
                 partitions to read. They are at or before the ends that would apply otherwise.
             include_control_rows: return control rows too, with ``COMMIT`` or ``ABORT`` in ``_control`` and nulls in the
@@ -327,7 +327,9 @@ class Store(Session):
                 one partition.
 
         Raises:
-            UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
+            OffsetOutOfRange: an offset is outside of the partition's, or the snapshot is from before the topic's
+                creation or before rows were removed.
+            UnknownTopicOrPartition, InvalidOption
         """
         return plan_scan(
             self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from eoslog.admin.group_admin import GroupAdministration
@@ -24,7 +25,16 @@ from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.copying.store_copy import CopyReport, StoreCopy
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import (
+    CorruptRecord,
+    InvalidOption,
+    InvalidRequest,
+    InvalidTopic,
+    counted,
+    is_whole_number,
+    quoted,
+    shortened,
+)
 from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalize_schema
@@ -36,7 +46,7 @@ from eoslog.maintenance.sealing import seal_now
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
-from eoslog.session.client_options import named_options
+from eoslog.session.client_options import ADMIN_CALLS, named_options, named_otherwise
 from eoslog.session.positions import PartitionOffsets
 from eoslog.session.session import Session
 from eoslog.state.entries import TopicConfig, TopicCreated, TopicSchema
@@ -55,6 +65,7 @@ _logger = logging.getLogger(__name__)
 _LARGEST_PARTITION_COUNT = 10_000
 
 
+@named_otherwise(ADMIN_CALLS)
 class Admin(TransactionAdministration, GroupAdministration):
     """Inspects a store and changes it. Every answer is that of the newest state of the log.
 
@@ -123,7 +134,9 @@ class Admin(TransactionAdministration, GroupAdministration):
             time_ms=self._store.now_ms(),
         )
         created = self._store.append(CreateTopic(entry))
-        _logger.info("%s: created topic %s with %d partitions", self._store.url, topic, partitions)
+        # The topic exists now, so an error of a log handler of the application must not reach the caller.
+        with suppress(Exception):
+            _logger.info("%s: created topic %s with %s", self._store.url, topic, counted(partitions, "partition"))
         return created
 
     def delete_topic(self, topic: str) -> None:
@@ -241,8 +254,9 @@ class Admin(TransactionAdministration, GroupAdministration):
         lost = [each for each in found if not each.restored]
         if lost and not dry_run:
             raise CorruptRecord(
-                f"{len(lost)} files of topic {topic} cannot be restored, because no other object has their content. "
-                f"The first is {lost[0].path} ({lost[0].problem}). Bring them back from a backup or an earlier version"
+                f"{counted(len(lost), 'file')} of topic {topic} cannot be restored, because no other object has the "
+                f"content. The first is {lost[0].path} ({lost[0].problem}). Bring them back from a backup or an "
+                "earlier version"
             )
         return found
 
@@ -340,7 +354,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             staged_max_age_ms: delete unreferenced files that are older than this (ms). A writer that takes longer from
                 its first upload to its commit is refused with ``StagedFilesExpired``.
             deleted_file_retention_ms: keep files that were dropped from the log for this long (ms), because readers
-                that planned before may still need them.
+                that planned before may still need them. It should be longer than the longest read. Less than an hour
+                logs a warning.
             dry_run: report the files, and delete nothing.
 
         Raises:

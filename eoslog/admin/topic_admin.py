@@ -55,7 +55,7 @@ def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) 
     try:
         return TopicConfig.model_validate(values)
     except ValidationError as error:
-        raise _refused(topic, error) from None
+        raise InvalidTopic(f"topic {topic}: {TopicConfig.problem(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
         InvalidTopic: a text is not NAME=VALUE, a setting is unknown, or its value is not allowed.
     """
     given: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
@@ -94,11 +95,13 @@ def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
         if "=" in value:
             raise InvalidTopic(f"topic {topic}: {quoted(text)} is more than one setting: give each by itself")
         # Kafka's tool encloses values with commas in brackets: cleanup.policy=[compact,delete].
-        given[setting_named(topic, name.strip())] = value.strip().removeprefix("[").removesuffix("]")
+        field = setting_named(topic, name.strip())
+        spelled[field] = name.strip()
+        given[field] = value.strip().removeprefix("[").removesuffix("]")
     try:
         config = TopicConfig.model_validate_strings(given)
     except ValidationError as error:
-        raise _refused(topic, error) from None
+        raise InvalidTopic(f"topic {topic}: {TopicConfig.problem(error, spelled)}") from None
     return {name: getattr(config, name) for name in given}
 
 
@@ -121,12 +124,6 @@ def kafka_spelling(field: str) -> str:
 
 def _unknown(topic: str, name: str, known: Iterable[str]) -> InvalidTopic:
     return InvalidTopic(unknown(f"topic {topic}: setting {quoted(name)}", name, known))
-
-
-def _refused(topic: str, error: ValidationError) -> InvalidTopic:
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"])
-    return InvalidTopic(f"topic {topic}: setting {name} cannot be {quoted(first['input'])}: {first['msg']}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from eoslog.admin.transaction_descriptions import (
     transaction_at,
     transaction_filter,
 )
-from eoslog.errors import InvalidRequest, TransactionalIdNotFound, quoted
+from eoslog.errors import InvalidRequest
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.session.session import Session
 from eoslog.state.draft import Draft
@@ -26,7 +26,11 @@ from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.state.store_state import StoreState
-from eoslog.state.transaction_requests import AbortTransaction, ForceTerminateTransaction
+from eoslog.state.transaction_requests import (
+    AbortTransaction,
+    ForceTerminateTransaction,
+    unknown_transactional_id,
+)
 
 
 class CommittedVersion(NamedTuple):
@@ -69,9 +73,7 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
         if key.transactional_id == transactional_id
     )
     if transaction is None and not versions:
-        raise TransactionalIdNotFound(
-            f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
-        )
+        raise unknown_transactional_id(transactional_id, state.transactions)
     commit = None if transaction is None else transaction.last_commit
     if commit is None:
         return LastCommitted(transactional_id, None, None, None, None, None, None, {}, {}, versions)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound, quoted
+from eoslog.errors import InvalidRegularExpression, quoted
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId, TopicPartition, check_id
@@ -15,6 +15,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.prepared import prepared_state
 from eoslog.state.producer_ids import prepared_identity, task_producer_id, task_transactional_id
 from eoslog.state.store_state import StoreState, Transaction, TransactionState
+from eoslog.state.transaction_requests import unknown_transactional_id
 
 COORDINATOR_EPOCH = 0
 """Always 0. Kafka counts here how often the coordinator moved to another broker; eoslog has no such coordinator."""
@@ -28,6 +29,8 @@ class TransactionListing(NamedTuple):
     transaction_state: str
     prepared_transaction: str | None = None
     """The name of the transaction if it is prepared, ``producer_id:epoch``."""
+    kind: str = "producer"
+    """``producer``, ``job``, or ``task`` of a job."""
 
 
 class TransactionListings(list[TransactionListing]):
@@ -105,6 +108,8 @@ class HangingTransaction(NamedTuple):
     """Why it is still open."""
 
 
+ANY_AGE = -(2**62)
+"""Less than the age of every transaction (ms), also of one whose start is in the future by this clock."""
 WITHIN_TIMEOUT = "within its own timeout"
 PAST_TIMEOUT = "past its timeout: a coordinator or the next writer to this store aborts it"
 PREPARED = "prepared: it waits for complete_transaction or force-terminate"
@@ -149,12 +154,17 @@ def transaction_filter(
 def list_transactions(state: StoreState, wanted: TransactionFilter, now_ms: int) -> TransactionListings:
     """Return the transactional ids that pass the filter, including those of jobs' tasks."""
     found = (
-        TransactionListing(each.transactional_id, each.producer_id, each.state.name, _prepared_state(each))
+        TransactionListing(each.transactional_id, each.producer_id, each.state.name, _prepared_state(each), each.kind)
         for transaction in state.transactions.values()
         for each in _with_tasks(transaction)
         if _passes(each, wanted, now_ms)
     )
     return TransactionListings(found, wanted.unknown_states)
+
+
+def count_transactional_ids(state: StoreState) -> int:
+    """Return the number of transactional ids, including those of jobs' tasks."""
+    return sum(1 + each.task_count for each in state.transactions.values())
 
 
 def _passes(transaction: Transaction, wanted: TransactionFilter, now_ms: int) -> bool:
@@ -324,6 +334,4 @@ def _find(state: StoreState, transactional_id: str) -> Transaction:
     job = state.transactions.get(job_id)
     if job is not None and number.isdigit() and int(number) < job.task_count:
         return _task(job, int(number))
-    raise TransactionalIdNotFound(
-        f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
-    )
+    raise unknown_transactional_id(transactional_id, state.transactions)

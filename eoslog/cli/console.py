@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import Annotated, Any
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 import eoslog
 from eoslog.cli.json_values import rows_of_json, to_json
-from eoslog.cli.options import COUNT, Param, Session, command, command_group, counted
+from eoslog.cli.options import COUNT, Param, Session, command, command_group
 from eoslog.cli.rendering import json_text, progress, shown
-from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit
+from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit, counted
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.state.store_state import Topic
 
@@ -174,10 +174,10 @@ def consume(
         with closing(_polled(store, consumer, max_records, timeout)) as polled:
             for records in polled:
                 for record in records:
-                    plain = _line(record, print_offset, print_timestamp, print_key)
+                    parts = _parts(record, print_offset, print_timestamp, print_key)
                     if sys.stdout.isatty():
-                        plain = _on_a_terminal(plain)
-                    sys.stdout.buffer.write((_json_line(record) if session.as_json else plain) + b"\n")
+                        parts = map(_on_a_terminal, parts)
+                    sys.stdout.buffer.write((_json_line(record) if session.as_json else b"\t".join(parts)) + b"\n")
                 sys.stdout.buffer.flush()
 
 
@@ -230,7 +230,8 @@ def _commit(consumer: eoslog.Consumer) -> None:
         consumer.commit(moved)
 
 
-def _line(record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool, with_key: bool) -> bytes:
+def _parts(record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool, with_key: bool) -> Iterable[bytes]:
+    """Return the parts of a record's line."""
     parts = [b"%d:%d" % (record.partition, record.offset)] if with_offset else []
     if with_timestamp:
         parts.append(b"%d" % record.timestamp)
@@ -238,7 +239,7 @@ def _line(record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool
         parts += [_printed(record.transaction.transactional_id), _printed(record.transaction.slot)]
     if with_key:
         parts.append(_printed(record.key))
-    return b"\t".join([*parts, _printed(record.value)])
+    return [*parts, _printed(record.value)]
 
 
 def _printed(value: Any) -> bytes:
@@ -256,7 +257,6 @@ def _json_line(record: eoslog.ConsumerRecord) -> bytes:
     return json_text(to_json(fields)).encode()
 
 
-def _on_a_terminal(line: bytes) -> bytes:
-    """Return a line whose control characters are visible and have no effect. A file or a pipe gets the bytes."""
-    text = line.decode("utf-8", "backslashreplace")
-    return "\t".join(shown(part) for part in text.split("\t")).encode()
+def _on_a_terminal(part: bytes) -> bytes:
+    """Return a part whose control characters are visible and have no effect. A file or a pipe gets the bytes."""
+    return shown(part.decode("utf-8", "backslashreplace")).encode()

@@ -20,6 +20,7 @@ import eoslog
 from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.cli.options import Param, Session, command, parsed
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
+from eoslog.cli.tables import paragraph, terminal_width
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
 from eoslog.format.checked_files import check_file, read_end, read_file
 from eoslog.format.data_file import corrupt_if_unreadable, open_data_file
@@ -114,20 +115,24 @@ def dump_log(
     with_names = bool(files) or checkpoints or topic is not None
     damaged, section = False, None
     for section in sections:
-        damaged |= not _print(section, with_names=with_names, as_json=session.as_json)
+        damaged |= not _print(section, session, with_names=with_names)
     if checkpoints and section is None:
         click.echo("the log names no checkpoint yet; `eoslog checkpoint` writes one", err=True)
     if damaged:
         raise click.exceptions.Exit(1)
 
 
-def _print(section: _Section, *, with_names: bool, as_json: bool) -> bool:
+def _print(section: _Section, session: Session, *, with_names: bool) -> bool:
     """Print a section line by line. Return False if it is damaged."""
-    if with_names and not as_json:
+    width = None if session.wide else terminal_width()
+    if with_names and not session.as_json:
         print_line(f"Dumping {section.name}")
     try:
         for line in section.lines:
-            click.echo(line.json(**{"file": section.name} if with_names else {}) if as_json else line.text())
+            if session.as_json:
+                click.echo(line.json(**{"file": section.name} if with_names else {}))
+            else:
+                click.echo("\n".join(paragraph(line.words(), width)))
     except EosLogError as error:
         print_error(str(error))
         return False

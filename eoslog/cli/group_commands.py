@@ -82,7 +82,9 @@ def describe_groups(
             session.print_rows(columns, found, empty="no consumer groups")
     elif view == "members":
         rows = [_PartOfGroup(each.group_id, member) for each in found for member in each.members]
-        instance = "CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id?"
+        # Only static members have an instance id.
+        has_static = any(each.part.group_instance_id is not None for each in rows)
+        instance = f"CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id{'' if has_static else '?'}"
         columns = Columns(of_group, instance, "TOPICS=part.topics? ASSIGNMENT=part.partitions REVOKING=part.revoking?")
         nothing = "no consumer group has members" if group is None else f"consumer group {group} has no members"
         session.print_rows(columns, rows, empty=nothing)

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from eoslog.cli.options import COMMANDS, GLOBAL_OPTIONS
-from eoslog.errors import EosLogError
+from eoslog.errors import EosLogError, nearest
 
 _ERROR = 1
 _INTERRUPTED = 130
@@ -44,6 +44,14 @@ A module has its name in this package, or its full name if it is in a package ab
 """
 
 
+_OF_KAFKAS_TOOLS = {
+    "--bootstrap-server": "--store",
+    "--max-messages": "--max-records",
+    "--timeout-ms": "--timeout",
+}
+"""Options of Kafka's tools, with the options of this command that are in their place."""
+
+
 class _Commands(click.Group):
     """A group that imports only the command that is chosen, and prints an error of eoslog as one line."""
 
@@ -72,9 +80,26 @@ class _Commands(click.Group):
         commands = [CompletionItem(name, help=_LISTED[name][1]) for name in names]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # Click compares the name only with commands whose modules are imported.
+            like = nearest(args[0], _LISTED)
+            raise click.UsageError(
+                f"No such command {args[0]!r}.{'' if like is None else f' Did you mean {like!r}?'}", error.ctx
+            ) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            own = _OF_KAFKAS_TOOLS.get(error.option_name)
+            if own is not None and error.ctx is not None and any(own in each.opts for each in error.ctx.command.params):
+                raise click.UsageError(f"{error.format_message()} Did you mean {own}?", error.ctx) from None
+            raise
         except EosLogError as error:
             from eoslog.cli.rendering import print_error
 

@@ -294,11 +294,6 @@ def parsed(parse: Callable[[str], T], expected: str | None = None) -> Callable[[
     return convert
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, as ``1 row`` or ``2 rows``."""
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on standard error, unless the user said yes already. Anything but a yes ends the command."""
     if not yes:

@@ -204,8 +204,9 @@ class Line(NamedTuple):
     value: Mapping[str, Any] | None = None
     """What programs read, if it is more than ``fields``."""
 
-    def text(self) -> str:
-        return _pairs(self.fields, " ")
+    def words(self) -> list[str]:
+        """Return what people read, by fields."""
+        return _pairs(self.fields)
 
     def json(self, **more: Any) -> str:
         value = more | dict(self.fields if self.value is None else self.value)
@@ -221,8 +222,8 @@ class OptionalLong(NamedTuple):
         return "OptionalLong.empty" if self.value is None else f"OptionalLong[{self.value}]"
 
 
-def _pairs(fields: Mapping[str, Any], separator: str) -> str:
-    return separator.join(f"{_camel(str(name))}: {_short(each)}" for name, each in fields.items() if each is not None)
+def _pairs(fields: Mapping[str, Any]) -> list[str]:
+    return [f"{_camel(str(name))}: {_short(each)}" for name, each in fields.items() if each is not None]
 
 
 def _camel(name: str) -> str:
@@ -237,7 +238,7 @@ def _short(value: Any) -> str:
         case OptionalLong():
             return str(value)
         case Mapping():
-            return f"{{{_pairs(value, ', ')}}}"
+            return f"{{{', '.join(_pairs(value))}}}"
         case list() | tuple():
             rest = [f"{len(value) - _MOST_ITEMS} more"] if len(value) > _MOST_ITEMS else []
             return f"[{', '.join([*map(_short, value[:_MOST_ITEMS]), *rest])}]"

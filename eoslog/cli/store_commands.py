@@ -14,8 +14,9 @@ from typing import Annotated, Any
 
 import click
 
+from eoslog.admin.transaction_descriptions import count_transactional_ids
 from eoslog.cli.json_values import to_json
-from eoslog.cli.options import COUNT, Param, Session, Yes, command, counted, parsed
+from eoslog.cli.options import COUNT, Param, Session, Yes, command, parsed
 from eoslog.cli.rendering import (
     Columns,
     Line,
@@ -27,7 +28,7 @@ from eoslog.cli.rendering import (
     shown,
     time_shown,
 )
-from eoslog.errors import EosLogError
+from eoslog.errors import EosLogError, counted
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
 from eoslog.read.history import Operation
@@ -45,7 +46,7 @@ _STATE = Columns(
     "ReaderFeatures WriterFeatures HorizonMs:time",
     ("Topics", lambda state: len(state.topics)),
     ("Partitions", lambda state: len(state.partitions)),
-    ("TransactionalIds", lambda state: len(state.transactions)),
+    ("TransactionalIds", count_transactional_ids),
     ("OngoingTransactions", lambda state: len(state.ongoing)),
     ("IdempotentProducers", lambda state: len(state.producers)),
     ("ConsumerGroups", lambda state: len(state.groups)),
@@ -124,7 +125,7 @@ def _details(operation: Operation) -> str | None:
     if operation.version is not None and not repeated:
         found.append(f"version {operation.version} of {operation.application_id}")
     if operation.task_count is not None:
-        found.append(f"{operation.task_count} tasks")
+        found.append(counted(operation.task_count, "task"))
     if operation.engine is not None:
         found.append(operation.engine)
     if operation.reason not in (None, "client"):
@@ -427,7 +428,7 @@ def _print_step(found: StepReport, *, as_json: bool) -> None:
     else:
         head = f"{time_shown(found.time_ms)} {found.step}, {duration_shown(found.duration_ms)}: "
         if error is None:
-            click.echo(head + (Line(found.did).text() or "nothing to do"))
+            click.echo(head + (" ".join(Line(found.did).words()) or "nothing to do"))
         else:
             click.secho(f"{head}error: {error}", fg="red", err=True)
     sys.stdout.flush()

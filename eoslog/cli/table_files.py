@@ -18,14 +18,13 @@ from pyarrow import csv
 
 import eoslog
 from eoslog.cli.json_values import rows_of_json, to_json
-from eoslog.cli.options import Param, Session, command, counted
+from eoslog.cli.options import Param, Session, command
 from eoslog.cli.rendering import progress
-from eoslog.errors import SchemaMismatch, TransactionalIdNotFound, without_code
+from eoslog.errors import SchemaMismatch, TransactionalIdNotFound, counted, without_code
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.time_travel import parse_timestamp
 from eoslog.state.store_state import Topic
 
 FORMATS = ("parquet", "csv", "json")
@@ -83,7 +82,7 @@ def export(
         predicate=predicate,
         partitions=partition or None,
         slot=slot,
-        timestamp=None if timestamp is None else parse_timestamp(timestamp),
+        timestamp=timestamp,
     )
     rows = 0
     with (
@@ -144,7 +143,7 @@ def import_files(
                     with _errors_name(path):
                         producer.send_table(topic, rows_to_write(target, table, store.now_ms()))
                     rows += table.num_rows
-                    show(label, before + done, total, f"{rows} rows")
+                    show(label, before + done, total, counted(rows, "row"))
                 before += path.stat().st_size
             committed = producer.commit_transaction(version=version)
     message = f"imported {counted(rows, 'row')} of {counted(len(files), 'file')} into {topic}"

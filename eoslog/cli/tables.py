@@ -1,6 +1,7 @@
 """Tables and lists of properties for people. They fit the width of a terminal.
 
-Numbers are never cut or wrapped. A name that does not fit its column moves to a line of its own. Only prose, the form
+Numbers and names are never cut or broken. A name that does not fit its column moves to a line of its own. If that is
+too short, too, the terminal continues the name on its next line, so that a copied name is whole. Only prose, the form
 ``text``, is shortened. In a file or a pipe, and with ``--wide``, lines have any length.
 """
 
@@ -9,11 +10,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, set_cell_size
 
 from eoslog.cli.rendering import Title, shown_as
 
@@ -68,8 +69,8 @@ def table_lines(rows: Sequence[Mapping[str, Any]], *, width: int | None, wide: b
     """Yield the lines of a table.
 
     A name that does not fit its column has a line of its own. A name of the first column is above its row, as in the
-    output of ``df``; a name of another column is below it. If a column of names has no room at all, all of its names
-    are below their rows.
+    output of ``df``, or above the first of several rows with this name. A name of another column is below its row. If a
+    column of names has no room at all, all of its names are below their rows.
 
     Args:
         width: the length of a line; None for no limit.
@@ -84,7 +85,8 @@ def table_lines(rows: Sequence[Mapping[str, Any]], *, width: int | None, wide: b
         parts = [head[number - height + len(head)] if number >= height - len(head) else "" for head in heads]
         yield click.style(_line(columns, widths, parts), bold=True)
     for number in range(len(rows)):
-        yield from _row_lines(columns, widths, [each.cells[number] for each in columns], width)
+        above = columns[0].cells[number - 1] if number else None
+        yield from _row_lines(columns, widths, [each.cells[number] for each in columns], width, above)
 
 
 def _column(title: str, values: list[Any]) -> _Column:
@@ -163,7 +165,10 @@ def _line(columns: list[_Column], widths: list[int], parts: list[str]) -> str:
     return (" " * _GAP).join(placed).rstrip()
 
 
-def _row_lines(columns: list[_Column], widths: list[int], cells: list[str], width: int | None) -> Iterator[str]:
+def _row_lines(
+    columns: list[_Column], widths: list[int], cells: list[str], width: int | None, above: str | None
+) -> Iterator[str]:
+    """Yield the lines of a row. ``above`` is the first cell of the row before."""
     parts, below = [], []
     for number, (column, size, cell) in enumerate(zip(columns, widths, cells, strict=True)):
         fits = cell_len(cell) <= size
@@ -174,7 +179,7 @@ def _row_lines(columns: list[_Column], widths: list[int], cells: list[str], widt
         else:
             parts.append("" if number == 0 else "…")
             if number == 0:
-                yield from chop_cells(cell, width or cell_len(cell))
+                yield from [] if cell == above else [cell]
             elif cell != "-":
                 below.append((column.head, cell))
     if any(widths):
@@ -190,7 +195,7 @@ def _labeled(head: str, cell: str, width: int | None, *, is_text: bool) -> Itera
         yield line
         return
     yield f"{_INDENT}{head}:"
-    yield from (_INDENT + each for each in _wrapped(cell, width - len(_INDENT)))
+    yield from (_INDENT + each for each in wrapped(cell.split(" "), width - len(_INDENT)))
 
 
 def fact_lines(facts: Mapping[str, Any], *, width: int | None) -> Iterator[str]:
@@ -201,28 +206,36 @@ def fact_lines(facts: Mapping[str, Any], *, width: int | None) -> Iterator[str]:
         listed = [f"{name} {each}" for name, each in value.items()] if isinstance(value, Mapping) else value
         values = listed if isinstance(listed, (list, tuple)) and len(listed) > 1 else [listed]
         head = click.style(heads[title], bold=True) + " " * (indent - cell_len(heads[title]))
-        for each in values:
-            cell = shown_as(title, each)
-            if width is not None and any(cell_len(word) > width - indent for word in cell.split(" ")):
-                # A long name would be broken beside its title, so it begins on the next line.
-                yield head.rstrip()
-                yield from (_INDENT + part for part in _wrapped(cell, width - len(_INDENT)))
-            else:
-                first, *others = _wrapped(cell, width - indent) if width is not None else [cell]
-                yield (head + first).rstrip()
-                yield from (" " * indent + part for part in others)
+        cells = [shown_as(title, each) for each in values]
+        if width is None:
+            lines = cells
+        elif any(cell_len(word) > width - indent for cell in cells for word in cell.split(" ")):
+            # A long name has no room beside its title, so it begins on the next line, and so does the rest of its list.
+            yield head.rstrip()
+            yield from (_INDENT + line for cell in cells for line in wrapped(cell.split(" "), width - len(_INDENT)))
+            continue
+        else:
+            lines = [line for cell in cells for line in wrapped(cell.split(" "), width - indent)]
+        for line in lines:
+            yield (head + line).rstrip()
             head = " " * indent
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    """Break a text between its words. A word is broken only if it is longer than a line."""
+def paragraph(parts: Sequence[str], width: int | None) -> list[str]:
+    """Return lines of these parts. Only a part that is longer than a line is broken, between its words."""
+    if width is None:
+        return [" ".join(parts)]
+    room = width - len(_INDENT)
+    words = [word for part in parts for word in ([part] if cell_len(part) <= room else part.split(" "))]
+    first, *others = wrapped(words, room)
+    return [first, *(_INDENT + each for each in others)]
+
+
+def wrapped(words: Iterable[str], width: int) -> list[str]:
+    """Return lines of these words. A word that is longer than a line has one of its own."""
     lines = [""]
-    for word in text.split(" "):
+    for word in words:
         if lines[-1] and cell_len(f"{lines[-1]} {word}") > width:
             lines.append("")
-        *whole, rest = chop_cells(word, width) or [""]
-        if whole:
-            lines = [*lines[:-1], *([lines[-1]] if lines[-1] else []), *whole, rest]
-        else:
-            lines[-1] = f"{lines[-1]} {rest}" if lines[-1] else rest
+        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
     return lines

@@ -17,9 +17,9 @@ from eoslog.admin.topic_admin import (
     setting_named,
 )
 from eoslog.cli import completion
-from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
+from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, parsed
 from eoslog.cli.rendering import Columns, title_of
-from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition, counted
 from eoslog.format.arrow_input import TYPE_NAMES, type_named
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.session.positions import OffsetAndMetadata

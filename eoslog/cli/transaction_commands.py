@@ -47,7 +47,7 @@ def list_transactions(
         known = ", ".join(state.name for state in TransactionState)
         click.secho(f"no transaction state is named {name!r}; the states are: {known}", fg="yellow", err=True)
     coordinator = ("Coordinator?", lambda each: _NO_BROKER)
-    columns = Columns("TransactionalId", coordinator, "ProducerId TransactionState PreparedTransaction?")
+    columns = Columns("TransactionalId", coordinator, "ProducerId TransactionState Kind PreparedTransaction?")
     session.print_rows(columns, listed, empty="no transactional ids")
 
 

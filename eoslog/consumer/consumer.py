@@ -27,7 +27,7 @@ from eoslog.errors import (
     shortened,
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.session.client_options import named_options
+from eoslog.session.client_options import CONSUMER_CALLS, named_options, named_otherwise
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.session.serializers import Deserializer, check_callable
 from eoslog.session.session import Session, find_topic, partition_named
@@ -62,6 +62,7 @@ def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate
     return entered
 
 
+@named_otherwise(CONSUMER_CALLS)
 class Consumer:
     """Reads records in the order of their offsets. Use it from one thread at a time, as in Kafka.
 
@@ -188,7 +189,7 @@ class Consumer:
 
         Raises:
             IllegalState: partitions were assigned with ``assign``.
-            InvalidRequest: the pattern is not a regular expression, or topics are given too.
+            InvalidRequest: the pattern is not a regular expression, or is given as a topic or with topics.
             UnknownTopicOrPartition
         """
         self._check_open("subscribe()")
@@ -207,6 +208,10 @@ class Consumer:
             self.unsubscribe()
             return
         for name in names:
+            if isinstance(name, str) and name.startswith("^"):
+                raise InvalidRequest(
+                    f"{quoted(name)} is a pattern. Give it as subscribe(pattern=…): it must match a topic's whole name"
+                )
             find_topic(self._store, name)
         self._subscription.begin(names, listeners)
 

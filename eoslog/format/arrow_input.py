@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema, quoted, shortened
+from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema, nearest, quoted, shortened
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -51,6 +51,21 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_SQL_NAMES = {
+    **dict.fromkeys(("bigint", "int8", "bigserial"), "long"),
+    **dict.fromkeys(("integer", "int4", "serial", "mediumint"), "int"),
+    "smallint": "short",
+    "tinyint": "byte",
+    **dict.fromkeys(("varchar", "char", "character", "character varying", "text", "str", "object"), "string"),
+    **dict.fromkeys(("double precision", "float8", "number"), "double"),
+    **dict.fromkeys(("real", "float4"), "float"),
+    **dict.fromkeys(("numeric", "dec", "decimal"), "decimal(precision,scale)"),
+    **dict.fromkeys(("blob", "bytea", "varbinary", "bytes"), "binary"),
+    **dict.fromkeys(("datetime", "timestamptz", "timestamp_ltz", "timestamp with time zone"), "timestamp"),
+    "timestamp without time zone": "timestamp_ntz",
+}
+"""Names of types in SQL and Python, with the nearest of this module's names, for messages."""
+_PARAMETERS = re.compile(r"\(.*?\)")
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 TYPE_NAMES = f"{', '.join(_TYPES)}, decimal(precision,scale)"
 """The types of columns by Spark's names, for messages."""
@@ -162,11 +177,21 @@ def _column(topic: str, name: object, kind: object) -> pa.Field[Any]:
     if isinstance(kind, str):
         found = type_named(kind) or _type_of_arrow(kind)
     if found is None:
+        like = _like(kind)
+        hint = f"Did you mean {quoted(like)}? " if like is not None else ""
         raise UnsupportedSchema(
-            f"topic {topic}: column {quoted(name)}: {quoted(kind)} is not a type. Give a pyarrow.DataType, or one of "
-            f"{TYPE_NAMES}, or a name of Arrow's such as int64"
+            f"topic {topic}: column {quoted(name)}: {quoted(kind)} is not a type. {hint}Give a pyarrow.DataType, or "
+            f"one of {TYPE_NAMES}, or a name of Arrow's such as int64"
         )
     return pa.field(name, found)
+
+
+def _like(kind: object) -> str | None:
+    """Return the name of the type that the user may have meant; None if no name is like the given one."""
+    if not isinstance(kind, str):
+        return None
+    plain = _PARAMETERS.sub("", kind).strip().lower()
+    return _SQL_NAMES.get(plain) or nearest(plain, _TYPES)
 
 
 def _type_of_arrow(name: str) -> pa.DataType | None:

@@ -55,8 +55,12 @@ class CompactedSegments:
     """Number of segments before the replacement. One is left."""
     files_before: int
     files_after: int
+    bytes_before: int
+    """Bytes of the data files that were rewritten or left out."""
     bytes_written: int
     """Bytes of the new data files."""
+    rows_removed: int
+    """Number of rows that no reader of committed rows saw: aborted, or below the log start."""
 
 
 @dataclass(slots=True)
@@ -149,16 +153,17 @@ class FileCompaction:
         for each in rewritten:
             left |= self._join(each)
         self.environment.reached("segment.compact_files.files_written")
+        kept = [
+            batch
+            if batch.file is None or batch.file.path in unchanged
+            else left.get(batch.base_offset) or without_rows(batch)
+            for batch in batches
+        ]
         entry = write_replacement(
             self.store,
             self.environment,
             self.expected,
-            [
-                batch
-                if batch.file is None or batch.file.path in unchanged
-                else left.get(batch.base_offset) or without_rows(batch)
-                for batch in batches
-            ],
+            kept,
             read_aborted(self.store, self.expected.segments),
             "compact_files",
             removed_end_slot=None,
@@ -177,7 +182,9 @@ class FileCompaction:
                 segments=len(self.expected.segments),
                 files_before=len(sources),
                 files_after=entry.file_count,
+                bytes_before=sum(each.file.length for each in sources if each.file.path not in unchanged),
                 bytes_written=sum({batch.file: batch.file.length for batch in left.values() if batch.file}.values()),
+                rows_removed=sum(each.record_count for each in batches) - sum(each.record_count for each in kept),
             )
         )
         return True

@@ -34,6 +34,7 @@ from eoslog.storage.object_store import ObjectInfo, ObjectStore
 
 _logger = logging.getLogger(__name__)
 _DELETED_AT_ONCE = 500
+_SHORTEST_QUIET_RETENTION_MS = 3_600_000
 _DIRECTORY_OF_PARTITION = re.compile(r"[^/]+/[0-9a-f]{32}/[0-9]+/")
 
 
@@ -64,7 +65,7 @@ def vacuum(
         staged_max_age_ms: delete files that no entry names once they are older than this (ms). A job that takes longer
             between its first upload and its commit fails with ``StagedFilesExpired``.
         deleted_file_retention_ms: delete dropped files this long after the drop (ms). Plans made before the drop
-            still need them.
+            still need them. Less than an hour logs a warning.
         dry_run: only report the files.
         publisher: the publisher of this process; None if it has none.
 
@@ -75,6 +76,13 @@ def vacuum(
         CorruptRecord: a segment's index is missing or damaged. Nothing is deleted then, because the index names files.
     """
     log.read(lambda state, slot: None)
+    if deleted_file_retention_ms < _SHORTEST_QUIET_RETENTION_MS and not dry_run:
+        _logger.warning(
+            "%s: this vacuum deletes files that were dropped %d ms ago or earlier. Reads that began before may still "
+            "need them, and then fail. If there may be such reads, keep files for 24 hours (deleted_file_retention_ms)",
+            store.url,
+            deleted_file_retention_ms,
+        )
     now_ms = store.clock.now_ms()
     horizon_ms = max(0, now_ms - staged_max_age_ms)
     if not dry_run:

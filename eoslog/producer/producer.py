@@ -25,6 +25,7 @@ from eoslog.errors import (
     RequestTimedOut,
     RetriableError,
     TransactionAborted,
+    counted,
     is_whole_number,
     quoted,
 )
@@ -37,6 +38,7 @@ from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
+from eoslog.session.client_options import PRODUCER_CALLS, named_otherwise
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.metrics import CallTimes
 from eoslog.session.positions import (
@@ -61,6 +63,7 @@ _logger = logging.getLogger(__name__)
 _BACKGROUND_FLUSH = "the background flush"
 
 
+@named_otherwise(PRODUCER_CALLS)
 class Producer:
     """Writes records and tables. Threads may share it.
 
@@ -550,11 +553,11 @@ class Producer:
         with suppress(EosLogError):
             slot = self._store.read(snapshot, refresh=False)
         _logger.info(
-            "%s: transactional id %s committed %s rows in %s files at slot %s, open for %s ms",
+            "%s: transactional id %s committed %s in %s at slot %s, open for %s ms",
             self._store.url,
             name,
-            summary.rows,
-            summary.files,
+            counted(summary.rows, "row"),
+            counted(summary.files, "file"),
             slot,
             summary.duration_ms,
         )
@@ -600,12 +603,16 @@ class Producer:
             self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))
             # The log may know the transaction only if a request of this producer may have landed. Otherwise there is
             # nothing to end.
-            if self._sender.may_have_appended or self._requests.may_be_known:
+            is_known = self._sender.may_have_appended or self._requests.may_be_known
+            if is_known:
                 self._guarded(lambda: self._requests.end("abort"))
-                _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
             self._forget()
             self._span.end("aborted")
             self._lifecycle.arrive(ProducerPhase.READY)
+            if is_known:
+                # As for a commit: the transaction is aborted, whatever a handler of the application raises.
+                with suppress(Exception):
+                    _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and close. An open transaction is aborted, unless it is prepared.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId
+from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId, UnknownTopicOrPartition
 from eoslog.format.file_writer import WrittenFile
 from eoslog.producer.record_accumulator import RecordAccumulator
 from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture
@@ -28,6 +28,9 @@ from eoslog.state.transaction_entries import BatchAppended, CommitSummary, Stage
 from eoslog.state.transaction_requests import AppendBatches, AppendedRows
 from eoslog.storage import tracing
 from eoslog.storage.process import HomeProcess
+
+_ANY_PARTITION = -1
+"""What a user of librdkafka gives to let the partitioner choose."""
 
 
 class _Written(NamedTuple):
@@ -276,6 +279,10 @@ class Sender:
         row = record_row(topic, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
         if partition is None:
             number = partition_of_key(topic, key, self._accumulator.sticky_partition(topic))
+        elif partition == _ANY_PARTITION:
+            raise UnknownTopicOrPartition(
+                f"topic {topic.topic} has no partition {partition}. Give None to let the partitioner choose one"
+            )
         else:
             number = check_partition(topic, partition)
         return self._accumulator.add_record(topic, number, row)

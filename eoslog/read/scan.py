@@ -22,7 +22,7 @@ from eoslog.read.latest_rows import latest_keys, read_latest
 from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_offset, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.read.time_travel import AsOf, resolve, timestamp_ms
+from eoslog.read.time_travel import AsOf, check_created, resolve, timestamp_ms
 from eoslog.session.session import Session, check_partition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -253,7 +253,7 @@ def plan_scan(
     starting_offsets: Mapping[int, int],
     ending_offsets: Mapping[int, int],
     slot: int | None,
-    timestamp: datetime | int | None,
+    timestamp: datetime | int | str | None,
     transaction_consistent: bool,
     include_control_rows: bool,
     predicate: str | None,
@@ -293,6 +293,7 @@ def plan_scan(
 
     topic_state, found, newest, log_time_ms = store.overdue_transactions.read_unblocked(snapshot, is_held_back)
     as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
+    check_created(topic_state, as_of)
     wanted = _columns(topic_state, columns, include_control_rows)
     compiled = None if predicate is None else compile_predicate(predicate, topic_state)
     latest = latest_keys(topic_state) if latest_by_key else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from eoslog.errors import InvalidOption, OffsetOutOfRange, is_whole_number, quoted
 from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import Topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WITH_ZONE = "give a datetime with a time zone, as 2026-01-31T12:00:00Z, or milliseconds since the epoch"
@@ -23,12 +24,17 @@ class AsOf(NamedTuple):
     time_ms: int | None
 
 
-def timestamp_ms(timestamp: datetime | int) -> int:
+def timestamp_ms(timestamp: datetime | int | str) -> int:
     """Return a point in time as milliseconds since the epoch.
+
+    Args:
+        timestamp: a text is ISO 8601 with a time zone, or milliseconds.
 
     Raises:
         InvalidOption: the time has no time zone, so it is ambiguous, or it is not a time.
     """
+    if isinstance(timestamp, str):
+        timestamp = _parsed(timestamp)
     if isinstance(timestamp, datetime):
         if timestamp.utcoffset() is None:
             raise InvalidOption(f"timestamp {timestamp.isoformat()} has no time zone; {_WITH_ZONE}")
@@ -40,18 +46,21 @@ def timestamp_ms(timestamp: datetime | int) -> int:
     return timestamp
 
 
-def parse_timestamp(text: str) -> int:
-    """Parse a point in time, in ISO 8601 with a time zone or in milliseconds, to milliseconds since the epoch.
-
-    Raises:
-        InvalidOption: as ``timestamp_ms``.
-    """
+def _parsed(text: str) -> datetime | int:
     text = text.strip()
     try:
-        parsed = int(text) if text.isascii() and text.isdecimal() else datetime.fromisoformat(text)
+        return int(text) if text.isascii() and text.isdecimal() else datetime.fromisoformat(text)
     except ValueError:
         raise InvalidOption(f"timestamp {quoted(text)} is not a point in time; {_WITH_ZONE}") from None
-    return timestamp_ms(parsed)
+
+
+def iso_time(time_ms: int) -> str:
+    """Return a time (ms since the epoch) in ISO 8601, as ``2026-01-31T12:00:00Z``."""
+    try:
+        time = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
 def resolve(slot: int | None, time_ms: int | None, *, newest_slot: int, log_time_ms: int, now_ms: int) -> AsOf | None:
@@ -77,10 +86,33 @@ def resolve(slot: int | None, time_ms: int | None, *, newest_slot: int, log_time
         return AsOf(slot, None)
     if time_ms is None:
         return None
-    latest = max(now_ms, log_time_ms)
-    if time_ms > latest:
-        raise InvalidOption(f"timestamp {time_ms} lies in the future: the store's clock says {latest} ms")
+    if time_ms > max(now_ms, log_time_ms):
+        raise InvalidOption(
+            f"timestamp {iso_time(time_ms)} lies in the future. The newest commit is slot {newest_slot}, of "
+            f"{iso_time(log_time_ms)}. Leave the timestamp out to read the newest rows"
+        )
     return AsOf(newest_slot, None) if time_ms >= log_time_ms else AsOf(None, time_ms)
+
+
+def check_created(topic: Topic, as_of: AsOf | None) -> None:
+    """Check that a topic existed at the end of a snapshot.
+
+    Raises:
+        OffsetOutOfRange: the topic was created later.
+    """
+    created = topic.schema_versions[0]
+    if as_of is None:
+        return
+    if as_of.slot is not None and as_of.slot < created.slot:
+        asked = f"slot {as_of.slot}"
+    elif as_of.time_ms is not None and as_of.time_ms < created.time_ms:
+        asked = iso_time(as_of.time_ms)
+    else:
+        return
+    raise OffsetOutOfRange(
+        f"topic {topic.topic} did not exist at {asked}. It was created at slot {created.slot}, at "
+        f"{iso_time(created.time_ms)}: read as of then or later"
+    )
 
 
 def check_as_of(topic: str, partition: Partition, as_of: AsOf) -> None:
@@ -93,10 +125,10 @@ def check_as_of(topic: str, partition: Partition, as_of: AsOf) -> None:
     if as_of.slot is not None and as_of.slot < floor:
         asked = f"the earlier slot {as_of.slot}"
     elif as_of.time_ms is not None and as_of.time_ms < floor_ms:
-        asked = f"the earlier time {as_of.time_ms} ms"
+        asked = f"the earlier time {iso_time(as_of.time_ms)}"
     else:
         return
     raise OffsetOutOfRange(
-        f"partition {topic}-{partition.id.partition} has dropped rows at slot {floor}, at {floor_ms} ms; "
+        f"partition {topic}-{partition.id.partition} has dropped rows at slot {floor}, at {iso_time(floor_ms)}; "
         f"a snapshot of {asked} would lack them"
     )

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from eoslog.errors import InvalidOption, quoted, unknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
+
+
+class _Given(NamedTuple):
+    """The value of an option, and the key that gave it."""
+
+    value: Any
+    key: object
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class KafkaConfig:
     def is_ignored(self, key: str) -> bool:
         return key in self.ignored or key.startswith(self.ignored_prefixes)
 
-    def options(self, config: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:
+    def options(self, config: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, _Given]:
         """Return the options for a configuration. Keys may have underscores for Kafka's dots.
 
         Args:
@@ -48,16 +56,16 @@ class KafkaConfig:
         Raises:
             InvalidOption: a key is unknown, is given twice, or has a value that eoslog does not offer.
         """
-        found: dict[str, Any] = {}
+        found: dict[str, _Given] = {}
         ignored = []
         for given, value in config.items():
             key = str(given).replace("_", ".")
             name = self.other_names.get(key, key.replace(".", "_"))
             if name in kinds:
-                option = self.values.get(name, {}).get(str(value), _parsed(given, kinds[name], value))
+                option = _Given(self.values.get(name, {}).get(str(value), _parsed(given, kinds[name], value)), given)
                 if name in found and name in self.largest:
-                    option = max(option, found[name])
-                elif found.setdefault(name, option) != option:
+                    option = max(option, found[name], key=lambda each: each.value)
+                elif found.setdefault(name, option).value != option.value:
                     raise InvalidOption(f"config of {self.client}: {given!r} gives option {name!r} a second value")
                 found[name] = option
             elif key in self.fixed:
@@ -74,8 +82,7 @@ class KafkaConfig:
                 listed = sorted(name.replace("_", ".") for name in kinds)
                 raise InvalidOption(unknown(f"config of {self.client}: key {quoted(given)}", key, keys, listed=listed))
         if ignored:
-            # Do not log their values: some are passwords.
-            _warn_of_ignored(self.client, tuple(sorted(ignored)))
+            warn_of_ignored(f"config of {self.client}: keys", tuple(sorted(ignored)))
         return found
 
 
@@ -104,6 +111,7 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
                     raise _unknown(client, name, kinds, kafka)
             if kafka is not None and any(isinstance(each, Mapping) for each in args):
                 raise InvalidOption(f"give Kafka's keys to {client} as config={{…}}, not as the first argument")
+            options: dict[str, _Given] = {}
             config: Any = kwargs.pop("config", None) if kafka is not None else None
             if kafka is not None and config is not None:
                 if not isinstance(config, Mapping):
@@ -113,12 +121,41 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
                 for name in options:
                     if name in given:
                         raise InvalidOption(f"option {name!r} of {client} is given as an argument and in config")
-                kwargs.update(options)
-            return function(*args, **kwargs)
+                kwargs.update({name: option.value for name, option in options.items()})
+            try:
+                return function(*args, **kwargs)
+            except InvalidOption as error:
+                raise _by_given_keys(error, options) from error.__cause__
 
         return checked
 
     return decorated
+
+
+def named_otherwise(calls: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """Decorate a client: if it has no method of a name, the error names the call that is in its place.
+
+    Args:
+        calls: the calls, by the names of methods of confluent-kafka and kafka-python.
+    """
+
+    def decorated(client: type[T]) -> type[T]:
+        def missing(self: object, name: str) -> NoReturn:
+            hint = f". Call {calls[name]} instead" if name in calls else ""
+            raise AttributeError(f"{client.__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
+        client.__getattr__ = missing  # type: ignore[attr-defined]
+        return client
+
+    return decorated
+
+
+def _by_given_keys(error: InvalidOption, options: Mapping[str, _Given]) -> InvalidOption:
+    """Return an error about an option that names the key by which the user gave the option."""
+    text = str(error)
+    for name, option in options.items():
+        text = re.sub(rf"\b{name}\b", str(option.key), text)
+    return error if text == str(error) else InvalidOption(text)
 
 
 def _unknown(client: str, name: str, kinds: Mapping[str, str], kafka: KafkaConfig | None) -> InvalidOption:
@@ -151,12 +188,9 @@ def _parsed(key: object, kind: str, value: Any) -> Any:
 
 
 @cache
-def _warn_of_ignored(client: str, keys: tuple[str, ...]) -> None:
-    _logger.warning(
-        "config of %s: there is no broker to which these keys could apply, so they are ignored: %s",
-        client,
-        ", ".join(keys),
-    )
+def warn_of_ignored(subject: str, names: tuple[str, ...]) -> None:
+    """Warn of options that only a broker uses, once in a process. Their values are not logged: some are passwords."""
+    _logger.warning("%s that only a broker uses are ignored: %s", subject, ", ".join(names))
 
 
 _BROKER = frozenset(
@@ -233,3 +267,33 @@ CONSUMER_CONFIG = KafkaConfig(
     },
     ignored_prefixes=(*_BROKER_PREFIXES, "fetch."),
 )
+
+_TOPICS = "store.admin.list_topics()"
+_DESCRIPTION = "store.admin.describe_topic(topic)"
+PRODUCER_CALLS = {
+    "produce": "send(topic, value, key=…)",
+    "poll": "flush(); each send() takes on_delivery, which needs no poll",
+    "list_topics": _TOPICS,
+    "partitions_for": _DESCRIPTION,
+}
+CONSUMER_CALLS = {
+    "consume": "poll(timeout)",
+    "store_offsets": "commit(offsets)",
+    "list_topics": _TOPICS,
+    "topics": _TOPICS,
+    "partitions_for_topic": _DESCRIPTION,
+    "get_watermark_offsets": "beginning_offsets(partitions) and end_offsets(partitions)",
+    "consumer_group_metadata": "group_metadata()",
+    "incremental_assign": "assign(partitions)",
+}
+ADMIN_CALLS = {
+    "create_topics": "create_topic(topic, partitions=…)",
+    "delete_topics": "delete_topic(topic)",
+    "describe_topics": "describe_topic(topic)",
+    "describe_configs": "describe_topic(topic).config",
+    "alter_configs": "alter_topic(topic, retention_ms=…)",
+    "incremental_alter_configs": "alter_topic(topic, retention_ms=…)",
+    "list_offsets": "offsets(topic)",
+    "describe_consumer_groups": "describe_consumer_group(group_id)",
+    "delete_consumer_groups": "delete_consumer_group(group_id)",
+}

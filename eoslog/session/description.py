@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eoslog.errors import CorruptRecord, NotAStore, UnsupportedFormat, first_problem
+from eoslog.errors import CorruptRecord, EosLogError, NotAStore, UnsupportedFormat, first_problem, quoted
 from eoslog.log.replica import LogConfig
 from eoslog.state.features import check_features
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
@@ -16,6 +18,9 @@ DESCRIPTION_PATH = "eoslog.json"
 COPY_DIRECTORY = ".copy/"
 """The directory of the decisions of the copy that made a store. Nothing reads them after the copy."""
 FORMAT_VERSION = 1
+_OF_TOPIC = re.compile(r"[0-9a-f]{32}/\d+/")
+"""The path of a topic's file below the topic's directory."""
+_MOST_LISTED = 1_000
 
 
 class ProbeRecord(BaseModel):
@@ -73,10 +78,21 @@ def read_description(store: ObjectStore) -> StoreDescription:
     try:
         body = store.get(DESCRIPTION_PATH).body
     except ObjectNotFound:
-        raise NotAStore(
-            f"there is no eoslog store at {_shown(store.url)}; check the URL, or create a topic there to create a store"
-        ) from None
+        raise NotAStore(f"there is no eoslog store at {_shown(store.url)}; {_remedy(store)}") from None
     return decode_description(body, store.url)
+
+
+def _remedy(store: ObjectStore) -> str:
+    """Return what to do. A user of Delta tables may have given the directory of a topic, as that of a table."""
+    root, _, topic = store.url.rstrip("/").rpartition("/")
+    # The error that there is no store says more than one that its objects cannot be listed.
+    with suppress(EosLogError):
+        if any(_OF_TOPIC.match(found.path) for found in store.list("", limit=_MOST_LISTED)):
+            return (
+                f"this is the directory of topic {quoted(topic)} in the store {root or '.'}. Give that as the store, "
+                f"and name the topic, in Spark with option('topic', {quoted(topic)})"
+            )
+    return "check the URL, or create a topic there to create a store"
 
 
 def _shown(url: str) -> str:

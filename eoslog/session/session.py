@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from eoslog.errors import (
@@ -218,7 +219,9 @@ class Session:
             # Another process has appended the first entry. Check that its log can be read.
             self.read(lambda state, slot: None)
         else:
-            _logger.info("%s: created store %s", self.url, existing.store_id)
+            # The store exists now, so an error of a log handler of the application must not reach the caller.
+            with suppress(Exception):
+                _logger.info("%s: created store %s", self.url, existing.store_id)
         return existing
 
     def ensure_created(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
+from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed, counted
 from eoslog.state.draft import Draft
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
@@ -165,8 +165,8 @@ def _other_rows(
     """
     return CheckpointMismatch(
         f"transactional id {transactional_id!r}: micro-batch {work.version} was committed to {_topic(work)} with "
-        f"{before} rows, and has {rows} now, so its content has changed. Nothing was committed. If the checkpoint is "
-        "an older copy, or has lost its newest entry in 'offsets', restore it. Or "
+        f"{counted(before, 'row')}, and has {rows} now, so its content has changed. Nothing was committed. If the "
+        "checkpoint is an older copy, or has lost its newest entry in 'offsets', restore it. Or "
         f"{_anew(last)}: then rows committed as {work.version} are written again. If the query returns different rows "
         "each time it runs, or its source lost rows, give option failOnDataLoss=false to the sink: then the committed "
         "rows count, and the query continues"

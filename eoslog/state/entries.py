@@ -6,9 +6,10 @@ again and compare. The entries here are those of the store, its topics, their se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from eoslog.errors import InvalidTopic, quoted, unknown
 from eoslog.state.entry_fields import (
@@ -64,6 +65,9 @@ class TopicSchema(Model):
     """The columns whose values determine the partition."""
 
 
+_UNITS = {"_ms": " of ms", "_bytes": " of bytes"}
+
+
 class TopicConfig(Model):
     """A topic's settings."""
 
@@ -72,7 +76,32 @@ class TopicConfig(Model):
         for name in settings:
             if name not in cls.model_fields:
                 raise InvalidTopic(unknown(f"setting {quoted(name)}", name, cls.model_fields))
+        try:
+            if settings:
+                cls.model_validate(settings)
+        except ValidationError as error:
+            raise InvalidTopic(cls.problem(error)) from None
         return super().__new__(cls)
+
+    @classmethod
+    def problem(cls, error: ValidationError, spelled: Mapping[str, str] | None = None) -> str:
+        """Return a message about the first wrong setting: its name, its value, and the valid values.
+
+        Args:
+            spelled: the names as the user gave them, by field; the fields themselves if None.
+        """
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        form = cls.model_json_schema()["properties"][field]
+        least, most = form.get("minimum"), form.get("maximum")
+        if "enum" in form:
+            valid = f"one of {', '.join(form['enum'])}"
+        else:
+            unit = next((of for end, of in _UNITS.items() if field.endswith(end)), "")
+            kind = "a number" if form["type"] == "number" else f"a whole number{unit}"
+            valid = f"{kind}, {least} or more" if most is None else f"{kind} from {least} to {most}"
+        name = (spelled or {}).get(field, field)
+        return f"setting {name} cannot be {quoted(first['input'])}. It must be {valid}"
 
     segment_bytes: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 1 << 30
     """The size at which an active segment is sealed (bytes)."""

@@ -13,6 +13,7 @@ from eoslog.errors import (
     InvalidTopic,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
+    counted,
     none_named,
     quoted,
 )
@@ -172,8 +173,8 @@ def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
     topic = _incarnation(draft, entry.topic, entry.topic_id)
     if entry.partitions <= topic.partitions:
         raise InvalidTopic(
-            f"topic {entry.topic} has {topic.partitions} partitions, and cannot have {entry.partitions}. Their number "
-            "can only rise"
+            f"topic {entry.topic} has {counted(topic.partitions, 'partition')}, and cannot have {entry.partitions}. "
+            "Their number can only rise"
         )
     grown = replace(topic, partitions=entry.partitions)
     draft.topics[topic.topic_id] = grown

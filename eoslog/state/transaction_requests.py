@@ -8,7 +8,7 @@ The coordinator is this code, not a process. Its only memory is the state, so an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -20,7 +20,7 @@ from eoslog.errors import (
     Replayed,
     TransactionAborted,
     TransactionalIdNotFound,
-    quoted,
+    none_named,
 )
 from eoslog.state.application_versions import check_application_version
 from eoslog.state.draft import Draft
@@ -439,10 +439,14 @@ class ForceTerminateTransaction:
 def _known(draft: Draft, transactional_id: str) -> Transaction:
     transaction = draft.transactions.get(transactional_id)
     if transaction is None:
-        raise TransactionalIdNotFound(
-            f"transactional id {quoted(transactional_id)} is unknown or has expired. list_transactions() lists all ids"
-        )
+        raise unknown_transactional_id(transactional_id, draft.transactions)
     return transaction
+
+
+def unknown_transactional_id(transactional_id: str, existing: Iterable[str]) -> TransactionalIdNotFound:
+    """Return the error that no transactional id has this name, or no longer."""
+    named = none_named("transactional id", transactional_id, existing)
+    return TransactionalIdNotFound(f"{named}. An unused id expires")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import wraps
 from inspect import isgeneratorfunction
 from types import TracebackType
@@ -54,14 +55,16 @@ class TimedRequest:
         outcome = type(error).__name__ if self.outcome is None else self.outcome
         if is_logged():
             path = self._path if isinstance(self._path, str) else ", ".join(self._path)
-            _logger.debug(
-                "%s: %s %s: %s in %d ms",
-                self._store.url,
-                self._verb,
-                path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…",
-                outcome,
-                duration_ns // 1_000_000,
-            )
+            # The request is answered. An error of a log handler of the application must not hide the answer.
+            with suppress(Exception):
+                _logger.debug(
+                    "%s: %s %s: %s in %d ms",
+                    self._store.url,
+                    self._verb,
+                    path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…",
+                    outcome,
+                    duration_ns // 1_000_000,
+                )
         if self.span is not None:
             tracing.describe(self.span, {"eoslog.outcome": str(outcome)})
             if error is not None and not self.is_answered and not isinstance(error, ObjectNotFound | GeneratorExit):

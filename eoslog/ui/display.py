@@ -26,6 +26,11 @@ def number(value: int | float | None) -> str:
     return NONE if value is None else f"{value:,}".replace(",", THIN_SPACE)
 
 
+def counted(value: int, noun: str) -> str:
+    """Return a number with its noun, as ``1 row`` or ``2 rows``."""
+    return f"{number(value)} {noun}{'s' * (value != 1)}"
+
+
 def size(value: int | None) -> str:
     """Return a number of bytes, as ``1.5 MiB``."""
     return NONE if value is None else size_shown(value)
@@ -55,9 +60,15 @@ def moment(time_ms: int | None) -> str:
 
 
 def text(value: Any, limit: int = 200) -> str:
-    """Return a text on one line. Invisible characters, and those that change the order of text, become escapes."""
+    """Return a text on one line. Invisible characters, and those that change the order of text, become escapes.
+
+    A longer text than ``limit`` loses its middle: names that begin in the same way often differ at their ends.
+    """
     found = str(value)
-    return shown(found if len(found) <= limit else f"{found[: limit - 1]}…")
+    if len(found) > limit:
+        end = (limit - 1) // 2
+        found = f"{found[: limit - 1 - end]}…{found[-end:]}"
+    return shown(found)
 
 
 class Cell(NamedTuple):
@@ -88,7 +99,7 @@ def cell(value: Any, limit: int = CELL_BYTES) -> Cell:
     if pa.types.is_nested(kind):
         return _of_json(json.dumps(plain, ensure_ascii=False, default=str), limit)
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return Cell(text(plain, limit), "number" if is_number else "text")
+    return Cell(shown(str(plain)[:limit]), "number" if is_number else "text")
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -13,8 +13,7 @@ from eoslog.state.names import TopicPartition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import Group, StoreState
 from eoslog.ui.console_store import ConsoleStore
-from eoslog.ui.pages import Listing, Moved, Page, Query
-from eoslog.ui.row_pages import with_zone
+from eoslog.ui.pages import Listing, Moved, Page, Query, with_zone
 
 _RESETS = {
     "to_earliest": "the first offset",

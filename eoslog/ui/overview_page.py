@@ -6,29 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eoslog.admin.transaction_descriptions import HangingTransaction, hanging_transactions
+from eoslog.admin.transaction_descriptions import (
+    ANY_AGE,
+    HangingTransaction,
+    hanging_transactions,
+)
 from eoslog.read.history import Operation
 from eoslog.session.session import partition_named
 from eoslog.state.names import TopicPartition
-from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState
+from eoslog.ui.amounts import Amount, amount_of, sum_of
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.pages import Listing, Page, Query
 
 _MINUTE_MS = 60_000
 _BARS = 30
 _BAR_MS = (60_000, 30_000, 20_000, 10_000, 5_000, 2_000, 1_000)
-ANY_AGE = -(2**62)
-"""Less than the age of every transaction (ms), also of one whose start is in the future by this clock."""
-
-
-class Amount(NamedTuple):
-    """The amount of data in partitions."""
-
-    offsets: int
-    """High watermarks minus log starts. Control rows and aborted rows count, too."""
-    bytes: int
-    files: int
 
 
 class StoreTotals(NamedTuple):
@@ -67,22 +60,6 @@ class CommitRate(NamedTuple):
     def span_ms(self) -> int:
         """The time of all bars (ms)."""
         return self.bar_ms * len(self.bars)
-
-
-def amount_of(partition: Partition) -> Amount:
-    """Return the amount of data in a partition. No file is read."""
-    active = {batch.file.path for batch in partition.active if batch.file is not None}
-    return Amount(
-        partition.high_watermark - partition.log_start_offset,
-        partition.active_bytes + sum(segment.bytes for segment in partition.sealed),
-        len(active) + sum(segment.file_count for segment in partition.sealed),
-    )
-
-
-def sum_of(amounts: Sequence[Amount]) -> Amount:
-    return Amount(
-        sum(each.offsets for each in amounts), sum(each.bytes for each in amounts), sum(a.files for a in amounts)
-    )
 
 
 def store_totals(state: StoreState) -> StoreTotals:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption, UnknownTopicOrPartition, quoted
 from eoslog.ui import display
 
 T = TypeVar("T")
@@ -63,11 +63,24 @@ class Query:
             raise InvalidOption(f"{name} is {quoted(self.text(name))}; it must be a whole number, 0 or more")
         return found
 
+    def partition(self) -> int:
+        """Return the number of the partition within the path. Raises: UnknownTopicOrPartition"""
+        given = self.text("partition")
+        if not (given.isascii() and given.isdecimal() and len(given) < 10):
+            raise UnknownTopicOrPartition(f"there is no partition {quoted(given)}: partitions have numbers")
+        return int(given)
+
     def link(self, **changes: Any) -> str:
         """Return the address of this page with other parameters. A value of None or an empty text drops one."""
         values = {**self.values, **{name: "" if value is None else str(value) for name, value in changes.items()}}
         given = {name: value for name, value in values.items() if value != ""}
         return f"{self.path}?{urlencode(given)}" if given else self.path
+
+
+def with_zone(text: str) -> str:
+    """Return a time in ISO 8601 with a zone: a browser's field for a date and time has none, and means UTC here."""
+    has_zone = text.endswith(("Z", "z")) or "+" in text or text.count("-") > 2
+    return text if text.isdecimal() or has_zone else f"{text}Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +145,7 @@ class Templates:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for name in ("number", "size", "duration", "moment", "ago", "text"):
+        for name in ("number", "size", "duration", "moment", "ago", "text", "counted"):
             found.filters[name] = getattr(display, name)
         # Browsers cache the assets. So the assets of each version have their own address.
         found.globals["assets"] = _digest_of_assets()

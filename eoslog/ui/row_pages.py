@@ -20,7 +20,7 @@ from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import HEADERS_COLUMN, TRANSACTION_COLUMNS
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.scan import Scan
-from eoslog.read.time_travel import parse_timestamp
+from eoslog.read.time_travel import timestamp_ms
 from eoslog.session.session import check_partition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -28,8 +28,7 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, Cell, cell, pretty
-from eoslog.ui.pages import Page, Query
-from eoslog.ui.topic_pages import partition_number
+from eoslog.ui.pages import Page, Query, with_zone
 
 ROWS = 50
 _MOST_COLUMNS = 100
@@ -99,7 +98,7 @@ def _place(console: ConsoleStore, query: Query) -> _Place:
     def look(state: StoreState, slot: int) -> _Place:
         topic = topic_named(state, name)
         partitions = [state.partitions[each] for each in topic.partition_ids()]
-        chosen = partition_number(query) if is_of_path else _wanted_partition(query, topic)
+        chosen = query.partition() if is_of_path else _wanted_partition(query, topic)
         if chosen is None:
             filled = (each for each in partitions if each.high_watermark > each.log_start_offset)
             chosen = next(filled, partitions[0]).id.partition
@@ -122,7 +121,7 @@ class _Reader:
             raise InvalidOption(f"view is {quoted(self.view)}; it must be one of {', '.join(_VIEWS)}")
         self.as_of_slot = query.number("slot")
         date = query.text("date")
-        self.as_of_ms = parse_timestamp(with_zone(date)) if date and self.as_of_slot is None else None
+        self.as_of_ms = timestamp_ms(with_zone(date)) if date and self.as_of_slot is None else None
         if (self.as_of_slot is not None or self.as_of_ms is not None) and self.view == "all":
             self.view = "committed"
         self._all_values = query.text("values") == "all"
@@ -280,12 +279,6 @@ def _plain(column: pa.ChunkedArray[Any]) -> list[Any]:
     return list(column.to_pylist())
 
 
-def with_zone(text: str) -> str:
-    """Return a time in ISO 8601 with a zone: a browser's field for a date and time has none, and means UTC here."""
-    has_zone = text.endswith(("Z", "z")) or "+" in text or text.count("-") > 2
-    return text if text.isdecimal() or has_zone else f"{text}Z"
-
-
 def _offset_at(console: ConsoleStore, place: _Place, text: str) -> int:
     """Return the offset of the first row at or after a time; the partition's end if there is none."""
     store = console.store
@@ -295,7 +288,7 @@ def _offset_at(console: ConsoleStore, place: _Place, text: str) -> int:
         place.topic,
         place.partition,
         IsolationLevel.READ_UNCOMMITTED,
-        parse_timestamp(with_zone(text)),
+        timestamp_ms(with_zone(text)),
     )
     return place.partition.high_watermark if found is None else found.offset
 
@@ -375,9 +368,16 @@ def rows(console: ConsoleStore, query: Query) -> Page:
     """Return the page with rows of one partition."""
     place = _place(console, query)
     reader = _Reader(console, place, query)
+    found, problem = _NOTHING, None
     # Only the ends of the partition are live, because rows do not change.
-    found = _NOTHING if query.is_live else _found(console, place, reader, query)
+    if not query.is_live:
+        try:
+            found = _found(console, place, reader, query)
+        except (InvalidOption, OffsetOutOfRange) as error:
+            # The page keeps the form, so that the user can correct a condition or a date.
+            problem = str(error)
     columns = value_columns(place.topic)
+    stored = stored_schema(place.topic)
     return Page(
         "rows.html",
         f"Rows of {place.topic.topic}-{place.partition.id.partition}",
@@ -385,6 +385,7 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             "place": place,
             "found": found,
             "columns": columns.values if not found.skipped_bytes else [],
+            "numbers": {name for name in columns.values if _is_number(stored.field(name).type)},
             "more_columns": columns.more,
             "views": _VIEWS,
             "reader": reader,
@@ -392,7 +393,10 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             "key_name": "key"
             if place.topic.topic_schema.kind == "records"
             else ", ".join(place.topic.topic_schema.key),
+            "problem": problem,
         },
+        400 if problem else 200,
+        is_live=problem is None,
     )
 
 

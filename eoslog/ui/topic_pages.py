@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from eoslog.admin.topic_admin import describe_partition, kafka_spelling, schema_history
-from eoslog.admin.transaction_descriptions import HangingTransaction, hanging_transactions
-from eoslog.errors import UnknownTopicOrPartition, quoted
+from eoslog.admin.transaction_descriptions import ANY_AGE, HangingTransaction, hanging_transactions
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import RECORD_COLUMNS
 from eoslog.session.session import partition_named
@@ -17,9 +16,9 @@ from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import Partition, SealedSegment
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
+from eoslog.ui.amounts import Amount, amount_of, sum_of
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.display import duration, size
-from eoslog.ui.overview_page import ANY_AGE, Amount, amount_of, sum_of
 from eoslog.ui.pages import Listing, Page, Query
 
 _MOST_COLUMNS = 1_000
@@ -122,7 +121,7 @@ def settings_of(config: TopicConfig) -> list[Setting]:
 
 def segments(console: ConsoleStore, query: Query) -> Page:
     """Return the sealed segments of a partition, the newest first."""
-    name, number = query.text("topic"), partition_number(query)
+    name, number = query.text("topic"), query.partition()
 
     def look(state: StoreState, slot: int) -> tuple[Sequence[SealedSegment], Partition]:
         partition = partition_named(state, TopicPartition(name, number))[1]
@@ -139,11 +138,3 @@ def segments(console: ConsoleStore, query: Query) -> Page:
             "segments": Listing(sealed[::-1], query),
         },
     )
-
-
-def partition_number(query: Query) -> int:
-    """Return the number of a partition within a path. Raises: UnknownTopicOrPartition"""
-    given = query.text("partition")
-    if not (given.isascii() and given.isdecimal() and len(given) < 10):
-        raise UnknownTopicOrPartition(f"there is no partition {quoted(given)}: partitions have numbers")
-    return int(given)

@@ -161,12 +161,12 @@ class Kind(StrEnum):
         "the group's consumers start according to their auto_offset_reset", "groups reset-offsets")
     NOT_AN_OBJECT = ("not-an-object", _WARNING, "it is {what}", "a store never follows or lists it", "remove it")
     FILES_UNREFERENCED = ("files-unreferenced", _INFO,
-        "{files} files, {bytes} bytes, that no entry names; {old} are older than 7 days", "none: no reader sees them",
+        "files that no entry names: {files}, {bytes} bytes; older than 7 days: {old}", "none: no reader sees them",
         "none; vacuum deletes them when they are old enough")
-    FILES_UNKNOWN = ("files-unknown", _INFO, "{count} objects do not belong to the store: {shown}",
+    FILES_UNKNOWN = ("files-unknown", _INFO, "objects that do not belong to the store: {count}. They are {shown}",
         "none: they do not belong to the store", "none; nothing deletes them")
     UPLOADS_UNFINISHED = ("uploads-unfinished", _INFO,
-        "{count} multipart uploads are not finished. The first is {path}", "none, but they are billed",
+        "multipart uploads that are not finished: {count}. The first is {path}", "none, but they are billed",
         "abort them, or give the bucket a lifecycle rule")
     LEFTOVERS = ("leftovers", _INFO, "{problem}, older than a day", "none: a writer died while it wrote them", _REPAIR)
     # fmt: on

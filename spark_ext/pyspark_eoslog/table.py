@@ -95,7 +95,7 @@ class EosLogTable:
         starting_offsets: str | Mapping[int, int] | None = None,
         ending_offsets: str | Mapping[int, int] | None = None,
         slot: int | None = None,
-        timestamp: datetime | int | None = None,
+        timestamp: datetime | int | str | None = None,
         transaction_consistent: bool = False,
         partitions: Sequence[int] | None = None,
         columns: Sequence[str] | None = None,
@@ -118,7 +118,7 @@ class EosLogTable:
             ending_offsets: the end, by partition (exclusive), or ``latest``. Default: the end of the visible rows.
             slot: for ``snapshot``: read the transactions that had ended by this slot; the newest slot if None.
             timestamp: for ``snapshot``: read the transactions that had ended by this time of the log. Give a datetime
-                with a time zone, or ms since the epoch.
+                with a time zone, its text in ISO 8601, such as ``2026-01-31T12:00:00Z``, or ms since the epoch.
             transaction_consistent: under ``read_committed``: choose ends that split no committed transaction.
             partitions: the partitions to read; all if None.
             columns: the columns to read, in this order; all if None. Give them to leave out a column whose type Spark's

@@ -97,7 +97,9 @@ OFFSETS = _schema(
     cleanedOffset=_LONG,
     snapshotFloor=_LONG,
 )
-TRANSACTIONS = _schema(transactionalId=_TEXT, producerId=_LONG, transactionState=_TEXT, preparedTransaction=_TEXT)
+TRANSACTIONS = _schema(
+    transactionalId=_TEXT, producerId=_LONG, transactionState=_TEXT, preparedTransaction=_TEXT, kind=_TEXT
+)
 OPTIMIZE = _schema(
     operation=_TEXT,
     partition=_INT,
@@ -178,9 +180,9 @@ def optimize_frame(spark: SparkSession, files: FileCompactionReport, keys: KeyCo
             each.segments,
             each.files_before,
             each.files_after,
-            None,
+            each.bytes_before,
             each.bytes_written,
-            None,
+            each.rows_removed,
         )
         for each in files.compacted
     ]

@@ -118,6 +118,42 @@ def test_every_page_is_readable_at_each_width_in_light_and_dark(browser: Browser
                 check(browser, width)
 
 
+OVERFLOWING = """
+return [...document.querySelectorAll(".scroll")].filter((each) => each.scrollWidth > each.clientWidth)
+  .map((each) => each.ariaLabel);
+"""
+"""The tables that are wider than their place."""
+
+
+def test_long_names_push_no_column_off_a_wide_screen(browser: Browser, tmp_path: Path) -> None:
+    store = eoslog.connect(tmp_path / "store")
+    topic, name = f"warehouse.{'customer-orders.' * 6}v2", f"spark-{'streaming-' * 10}17"
+    store.admin.create_topic(topic, partitions=3)
+    with store.consumer(f"group-{name}", group_instance_id=f"host-{name}") as consumer:
+        consumer.subscribe([topic])
+        consumer.poll(0)
+        with store.producer(name) as producer:
+            producer.init_transactions()
+            for commits in (True, False):
+                producer.begin_transaction()
+                for partition in range(3):
+                    producer.send(topic, b"value", key=b"key", partition=partition)
+                producer.flush()
+                if commits:
+                    producer.send_offsets_to_transaction({eoslog.TopicPartition(topic, 0): 1}, f"group-{name}")
+                    producer.commit_transaction()
+            with console_of(store.url) as link:
+                base = link.partition("/?")[0]
+                browser.show_as(1280, "light")
+                browser.driver.get(link)
+                for path in (
+                    *("/", "/topics", f"/topics/{topic}", f"/topics/{topic}/rows", "/transactions"),
+                    *(f"/transactions/one?id={name}", "/groups", f"/groups/one?id=group-{name}", "/log"),
+                ):
+                    browser.driver.get(base + path)
+                    assert browser.ask(OVERFLOWING) == [], path
+
+
 def test_every_page_is_readable_while_a_soak_writes(browser: Browser, tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     soak = subprocess.Popen(

@@ -31,7 +31,7 @@ from eoslog.read.history import _decode, operations_of
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
 from eoslog.read.predicate_text import _collated_columns, compile_predicate
-from eoslog.read.time_travel import parse_timestamp
+from eoslog.read.time_travel import timestamp_ms
 from eoslog.session.description import decode_description
 from eoslog.session.heartbeats import _session_timeout
 from eoslog.session.metrics import parse_duration, store_metrics
@@ -307,7 +307,7 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "dumped checkpoint part": _dumped_part,
     "history": _history,
     "prepared transaction": _text(parse_prepared_state),
-    "timestamp": _text(parse_timestamp),
+    "timestamp": _text(timestamp_ms),
     "duration": _text(_duration),
 }
 

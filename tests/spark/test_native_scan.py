@@ -290,4 +290,6 @@ def test_a_new_table_is_optimized_now(spark: SparkSession, store: eoslog.Store) 
     (done,) = table.optimize(now=True).collect()
 
     assert (done.operation, done.filesBefore, done.filesAfter) == ("compact_files", 3, 1)
+    assert done.bytesBefore > done.bytesAfter > 0
+    assert done.rowsRemoved == 0
     assert sorted(row.id for row in table.toDF().collect()) == list(range(10))

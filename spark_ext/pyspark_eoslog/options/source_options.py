@@ -6,17 +6,16 @@ Lake that eoslog lacks are refused with advice.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from eoslog.errors import InvalidOption, unknown
 from eoslog.producer.job import WorkVersion
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.time_travel import parse_timestamp
+from eoslog.read.time_travel import timestamp_ms
 from eoslog.read.topics_snapshot import TopicSelection
+from eoslog.session.client_options import warn_of_ignored
 from eoslog.session.settings import load_settings
 from pyspark_eoslog.options.offset_options import OffsetsOption, ending_offsets, starting_offsets
 from pyspark_eoslog.options.values import (
@@ -98,7 +97,6 @@ _KAFKA_REFUSED = {
     # It would choose the partition of rows.
     "kafka.partitioner.class": "rows go by Kafka's hash of their key, or to the partition in their column 'partition'",
 }
-_logger = logging.getLogger(__name__)
 _ROWS_NEVER_CHANGE = "leave it out: rows never change, and deleted ones are for option 'failOnDataLoss'"
 _DELTA_ADVICE = {
     "startingVersion": "give 'startingOffsets'; whole commits in order come with 'isolationLevel=snapshot'",
@@ -302,7 +300,7 @@ def _slot(options: Mapping[str, str]) -> int | None:
 
 def _timestamp(options: Mapping[str, str]) -> int | None:
     value = options.get("timestampasof")
-    return None if value is None else parse_timestamp(value)
+    return None if value is None else timestamp_ms(value)
 
 
 def _query_version(options: Mapping[str, str]) -> WorkVersion | None:
@@ -406,12 +404,7 @@ def _pass_over_kafka(options: Mapping[str, str]) -> None:
             raise InvalidOption(f"option {name!r} is not supported: {advice}")
     ignored = sorted(name for name in options if _is_of_kafka(name) and name != _KAFKA_ISOLATION_LEVEL)
     if ignored:
-        _tell_ignored(tuple(ignored))
-
-
-@cache
-def _tell_ignored(names: tuple[str, ...]) -> None:
-    _logger.warning("there is no broker to which these options could apply, so they are ignored: %s", ", ".join(names))
+        warn_of_ignored("options", tuple(ignored))
 
 
 def _refuse_delta(options: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.latest_rows import latest_keys, read_latest
 from eoslog.read.planner import ReadPlanner
-from eoslog.read.time_travel import resolve
+from eoslog.read.time_travel import check_created, resolve
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.options.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, resolve_offsets
@@ -114,6 +114,10 @@ class EosLogReader(DataSourceReader):
             log_time_ms=snapshot.time_ms,
             now_ms=store.now_ms(),
         )
+        # A pattern names no topic, so topics that match it and were created later have no rows instead.
+        if options.topics.pattern is None:
+            for view in snapshot.topics:
+                check_created(view.topic, as_of)
         starts, ends = _ranges(store, snapshot, options)
         pieces = []
         for view in snapshot.topics:

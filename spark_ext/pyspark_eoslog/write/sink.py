@@ -17,7 +17,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from eoslog import Store
-from eoslog.errors import EosLogError, IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
+from eoslog.errors import (
+    EosLogError,
+    IllegalState,
+    InvalidOption,
+    InvalidRequest,
+    Replayed,
+    UnknownTopicOrPartition,
+    counted,
+)
 from eoslog.producer.job import Job
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.pyspark_version import is_at_least
@@ -246,20 +254,20 @@ def commit_tasks(
         before = job.committed_rows(store) if job.is_micro_batch else None
         if before is not None and before != rows:
             _logger.warning(
-                "%s: job %s: micro-batch %d was committed with %d rows, but has %d now. The new rows were not written",
+                "%s: job %s: micro-batch %d was committed with %s, but has %d now. The new rows were not written",
                 store.url,
                 job.job_id,
                 job.version,
-                before,
+                counted(before, "row"),
                 rows,
             )
     else:
         _logger.info(
-            "%s: job %s committed %d rows in %d files of %d bytes at slot %d, %d ms after it was planned",
+            "%s: job %s committed %s in %s of %d bytes at slot %d, %d ms after it was planned",
             store.url,
             job.job_id,
-            sum(file.record_count for _, file in files),
-            len(files),
+            counted(sum(file.record_count for _, file in files), "row"),
+            counted(len(files), "file"),
             sum(file.length for _, file in files),
             slot,
             duration_ms,
@@ -287,7 +295,7 @@ def _publish(store: Store, topic: str) -> None:
 
 def _tell_replay(store: Store, job: Job, what: str, *, discarded_files: int) -> None:
     """Log that the work was committed before. The level is warning, because Spark's workers print no lower level."""
-    left = f"; {discarded_files} files that were uploaded again are left to vacuum" if discarded_files else ""
+    left = f"; left to vacuum: {counted(discarded_files, 'file')} uploaded again" if discarded_files else ""
     _logger.warning("[%s] %s: job %s: %s; nothing is written twice%s", Replayed.code, store.url, job.job_id, what, left)
 
 

@@ -97,6 +97,11 @@ print([name for name in sys.modules if name.startswith("pyspark")])
     ("given", "message"),
     [
         ({"carrier": "text"}, "column 'carrier': 'text' is not a type.*string, binary.*int64"),
+        ({"miles": "BIGINT"}, r"'BIGINT' is not a type\. Did you mean 'long'\?"),
+        ({"carrier": "varchar(20)"}, r"Did you mean 'string'\?"),
+        ({"fare": "double precision"}, r"Did you mean 'double'\?"),
+        ({"carrier": "strnig"}, r"Did you mean 'string'\?"),
+        ({"carrier": "nothing like it"}, r"is not a type\. Give a"),
         ({"carrier": 7}, "column 'carrier': 7 is not a type"),
         ({"fare": "decimal(99,2)"}, "'decimal\\(99,2\\)' is not a type"),
         ({"fare": "decimal(2,3)"}, "is not a type"),

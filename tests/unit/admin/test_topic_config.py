@@ -89,7 +89,14 @@ def test_a_topic_is_created_with_the_mapping_of_a_kafka_client(store: Store) -> 
     ("config", "message"),
     [
         ({"retention.sm": 1}, "setting 'retention.sm' is unknown; did you mean 'retention.ms'"),
-        ({"retention.ms": "soon"}, "setting retention_ms cannot be 'soon'"),
+        (
+            {"retention.ms": "7d"},
+            r"setting retention\.ms cannot be '7d'\. It must be a whole number of ms, -1 or more$",
+        ),
+        ({"retention_bytes": "1G"}, r"setting retention_bytes cannot be '1G'\. It must be a whole number of bytes, -1"),
+        ({"segment.batches": 0}, r"It must be a whole number from 1 to 1000000$"),
+        ({"min.cleanable.dirty.ratio": 2}, r"It must be a number from 0 to 1$"),
+        ({"cleanup.policy": "remove"}, r"cannot be 'remove'\. It must be one of delete, compact, compact,delete$"),
         ({1: 1}, "setting '1' is unknown"),
         ("retention.ms=1", "config must be a TopicConfig"),
     ],
@@ -99,6 +106,13 @@ def test_a_wrong_mapping_creates_no_topic(store: Store, config: Any, message: st
         store.admin.create_topic("m", config=config)
 
     assert "m" not in store.admin.list_topics()
+
+
+def test_a_wrong_setting_of_a_config_is_an_error_of_eoslog() -> None:
+    with pytest.raises(
+        errors.InvalidTopic, match=r"setting retention_ms cannot be 'abc'\. It must be a whole number of ms"
+    ):
+        TopicConfig(retention_ms="abc")  # type: ignore[arg-type]
 
 
 def test_settings_with_commas_between_are_refused_with_what_to_do() -> None:

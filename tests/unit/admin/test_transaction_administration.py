@@ -40,10 +40,12 @@ def test_transactions_are_listed_with_their_states(store: Store) -> None:
         "fresh": "EMPTY",
     }
     for name in ("Ongoing", "ONGOING"):
-        assert store.admin.list_transactions(states=[name]) == [("ongoing", ongoing.producer_id, "ONGOING", None)]
+        assert store.admin.list_transactions(states=[name]) == [
+            ("ongoing", ongoing.producer_id, "ONGOING", None, "producer")
+        ]
     assert [each.transactional_id for each in store.admin.list_transactions(states=["CompleteAbort"])] == ["aborted"]
     assert store.admin.list_transactions(producer_ids=[ongoing.producer_id]) == [
-        ("ongoing", ongoing.producer_id, "ONGOING", None)
+        ("ongoing", ongoing.producer_id, "ONGOING", None, "producer")
     ]
 
 

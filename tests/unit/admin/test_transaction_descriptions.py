@@ -54,7 +54,7 @@ def test_an_ended_transaction_is_described_with_its_start_and_without_partitions
 def test_an_empty_id_is_an_invalid_request_and_an_unknown_one_is_not_found(store: Store) -> None:
     with pytest.raises(InvalidRequest):
         store.admin.describe_transaction("")
-    with pytest.raises(TransactionalIdNotFound):
+    with pytest.raises(TransactionalIdNotFound, match=r"no transactional id is named .* An unused id expires"):
         store.admin.describe_transaction("unknown")
 
 
@@ -65,7 +65,7 @@ def test_an_expired_id_is_not_found(store: Store, world: World) -> None:
     world.pass_time(8 * 24 * 3600 * 1000)
     Coordinator(store).expire()
 
-    with pytest.raises(TransactionalIdNotFound):
+    with pytest.raises(TransactionalIdNotFound, match=r"no transactional id is named .* An unused id expires"):
         store.admin.describe_transaction("tx")
 
 

@@ -191,6 +191,7 @@ def test_tables_have_the_columns_of_kafka_s_tools(
         "Coordinator",
         "ProducerId",
         "TransactionState",
+        "Kind",
         "PreparedTransaction",
     ]
     assert columns_of(command.ok("transactions", "describe-producers", "t", "0", "--wide")) == [
@@ -234,6 +235,7 @@ def test_transactions_are_listed_by_state_and_producer_id(
             "coordinator": -1,
             "producer_id": int(producer_id),
             "transaction_state": "ONGOING",
+            "kind": "producer",
             "prepared_transaction": None,
         }
     ]
@@ -362,6 +364,7 @@ def test_a_store_is_described(command: Command, store: eoslog.Store, open_transa
     assert described["store_id"] == store.describe().store_id
     assert (described["format_version"], described["probed_put_if_absent"]) == (1, True)
     assert (described["topics"], described["transactional_ids"], described["ongoing_transactions"]) == (1, 1, 1)
+    assert [each["kind"] for each in command.json("transactions", "list")] == ["producer"]
     assert described["checkpoint_slot"] is None
     assert command.url in command.ok("describe")
 

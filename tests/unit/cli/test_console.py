@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 import pytest
@@ -25,6 +26,19 @@ def test_lines_go_in_and_come_out(command: Command, store: eoslog.Store) -> None
     assert command.ok("console", "consume", "t", *ALL) == "12.50\n3:10\n"
     told = command.ok("console", "consume", "t", *ALL, "--print-key", "--print-offset")
     assert told == "0:0\tcard-1\t12.50\n0:1\tcard-2\t3:10\n"
+
+
+def test_a_tab_in_a_value_is_visible_on_a_terminal(command: Command, store: eoslog.Store) -> None:
+    with store.producer() as producer:
+        producer.send("t", b"a\tb\x1b[31m", key=b"k\t1")
+    terminal, own = os.openpty()
+
+    process = command.start("console", "consume", "t", *ALL, "--print-key", stdout=own)
+    assert process.wait(60) == 0
+    os.close(own)
+
+    assert os.read(terminal, 100) == rb"k\t1" + b"\t" + rb"a\tb\x1b[31m" + b"\r\n"
+    os.close(terminal)
 
 
 def test_the_number_of_records_is_told_as_json(command: Command, store: eoslog.Store) -> None:

@@ -60,6 +60,15 @@ def test_members_are_described_with_what_they_read(command: Command, store: eosl
                 "revoking": [],
             }
         ]
+        assert command.ok("groups", "describe", "g", "--members").split()[:2] == ["CONSUMER-ID", "GROUP-INSTANCE-ID"]
+
+
+def test_a_group_without_static_members_has_no_column_of_their_ids(command: Command, store: eoslog.Store) -> None:
+    with store.consumer("g") as consumer:
+        consumer.subscribe("t")
+        consumer.poll(0)
+
+        assert command.ok("groups", "describe", "g", "--members").split()[:2] == ["CONSUMER-ID", "ASSIGNMENT"]
 
 
 def test_all_groups_are_described_in_one_table(command: Command, store: eoslog.Store, group: str) -> None:

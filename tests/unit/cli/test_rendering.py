@@ -25,8 +25,8 @@ def test_escaped_json_means_the_same() -> None:
     assert json.loads(json_text(value, indent=2)) == value
 
 
-def test_a_record_on_a_terminal_keeps_tabs_and_loses_escapes() -> None:
-    assert _on_a_terminal(b"0:1\tkey\x1b[31m\xff\xc2\x9b\n") == b"0:1\tkey\\x1b[31m\\xff\\x9b\\n"
+def test_a_value_on_a_terminal_loses_tabs_and_escapes() -> None:
+    assert _on_a_terminal(b"a\tkey\x1b[31m\xff\xc2\x9b\n") == b"a\\tkey\\x1b[31m\\xff\\x9b\\n"
 
 
 def test_a_column_is_declared_once_for_people_and_programs() -> None:

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 import eoslog
 from eoslog.cli.rendering import Columns, Title, as_object, duration_shown, shown_as, size_shown, time_shown
-from eoslog.cli.tables import fact_lines, table_lines
+from eoslog.cli.tables import fact_lines, paragraph, table_lines
 from tests.unit.cli.command import Command
 
 WIDTH = 80
@@ -123,18 +123,17 @@ def test_each_table_fits_a_terminal_and_cuts_neither_numbers_nor_names(
     text = hostile.ok(*line.split())
 
     assert told
-    assert [each for each in text.splitlines() if cell_len(each) > WIDTH] == []
+    # The terminal continues a name that is longer than a line, and nothing else.
+    assert [each for each in text.splitlines() if cell_len(each) > WIDTH and len(each.split()) > 1] == []
     in_one = re.sub(r"\s", "", text)
     for title, value in told:
-        if title.form == "text" or (title.wide and title not in text):
+        if title.form == "text" or (title.wide and title not in text.split()):
             continue
         for each in value if isinstance(value, list) else [value]:
             part = shown_as(title, each)
             if isinstance(value, dict):
                 continue
-            # A name that is longer than a line is broken, but nothing of it is missing.
-            is_one_word = " " not in part and cell_len(part) < WIDTH - 4
-            found = part in text if is_one_word else re.sub(r"\s", "", part) in in_one
+            found = part in text if " " not in part else re.sub(r"\s", "", part) in in_one
             assert found, (title, part)
 
 
@@ -176,8 +175,21 @@ def test_a_name_in_a_later_column_stands_below_its_row() -> None:
         "   7  etl-1",
         "   8  …",
         "    By:",
-        "    a-very-long-name-of-",
-        "    a-thing",
+        "    a-very-long-name-of-a-thing",
+    ]
+
+
+def test_a_long_name_of_several_rows_stands_once_above_them() -> None:
+    columns = Columns(("Topic", lambda each: each[0]), ("Partition", lambda each: each[1]))
+    rows = [columns.of((topic, number)) for topic in ("a-very-long-name-of-a-thing", "t") for number in (0, 1)]
+
+    assert list(map(click.unstyle, table_lines(rows, width=24))) == [
+        "Topic  Partition",
+        "a-very-long-name-of-a-thing",
+        "               0",
+        "               1",
+        "t              0",
+        "t              1",
     ]
 
 
@@ -203,6 +215,30 @@ def test_properties_are_wrapped_between_words_and_names_stay_whole() -> None:
         "       2",
         "None   -",
     ]
+
+
+def test_a_list_with_a_long_name_stands_evenly_below_its_title() -> None:
+    facts = {"Partitions": ["payments-0", "payments-1", "a-very-long-name-of-a-topic-0"]}
+
+    assert list(map(click.unstyle, fact_lines(facts, width=29))) == [
+        "Partitions",
+        "    payments-0",
+        "    payments-1",
+        "    a-very-long-name-of-a-topic-0",
+    ]
+
+
+def test_a_dumped_line_is_broken_between_its_values() -> None:
+    parts = ["slot: 12", "type: batch", "file: a-very-long-name-of-a-file", "offsets: [1, 2, 3, 4, 5, 6, 7]"]
+
+    assert paragraph(parts, 24) == [
+        "slot: 12 type: batch",
+        "    file:",
+        "    a-very-long-name-of-a-file",
+        "    offsets: [1, 2, 3,",
+        "    4, 5, 6, 7]",
+    ]
+    assert paragraph(parts, None) == [" ".join(parts)]
 
 
 @pytest.mark.parametrize(

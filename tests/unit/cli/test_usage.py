@@ -78,7 +78,8 @@ def test_the_list_of_commands_says_what_their_own_help_says() -> None:
 def test_an_unknown_command_is_wrong_usage() -> None:
     result = CliRunner().invoke(cli, ["topic"])
 
-    assert (result.exit_code, "No such command 'topic'" in result.stderr) == (2, True)
+    assert (result.exit_code, "No such command 'topic'. Did you mean 'topics'?" in result.stderr) == (2, True)
+    assert "Did you mean" not in CliRunner().invoke(cli, ["nothing"]).stderr
 
 
 def test_the_help_of_the_command_imports_only_what_it_prints() -> None:
@@ -143,6 +144,9 @@ def test_a_group_of_commands_lists_them(path: tuple[str, ...]) -> None:
         ("console consume t --partition 0 --group g", "leave --partition out"),
         ("console consume t --isolation-level dirty", "read_committed"),
         ("console consume t --max-records 0", "not in the range"),
+        ("console consume t --max-messages 5", "Did you mean --max-records?"),
+        ("topics list --bootstrap-server localhost:9092", "Did you mean --store?"),
+        ("topics list --max-messages 5", "No such option"),
         ("topics list --config {file}x", "does not exist"),
         ("nothing", "No such command"),
     ],
@@ -334,5 +338,5 @@ def test_a_logged_name_does_not_act_on_the_terminal(command: Command, store: eos
     result = command.run("-v", "console", "produce", "t", "--transactional-id", name, text="line\n")
 
     assert result.exit_code == 0
-    assert "committed 1 rows" in result.stderr
+    assert "committed 1 row in 1 file" in result.stderr
     assert "\u202e" not in result.stderr

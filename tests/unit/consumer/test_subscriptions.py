@@ -57,6 +57,8 @@ def test_a_pattern_is_a_regular_expression_and_has_no_topics_beside_it(store: St
         consumer.subscribe(pattern="(")
     with pytest.raises(errors.InvalidRequest, match="not both"):
         consumer.subscribe("t", pattern="t")
+    with pytest.raises(errors.InvalidRequest, match=r"'\^t' is a pattern. Give it as subscribe\(pattern=…\)"):
+        consumer.subscribe(["^t"])
     consumer.subscribe(pattern="nothing")
     with pytest.raises(errors.IllegalState):
         consumer.assign([TopicPartition("t", 0)])

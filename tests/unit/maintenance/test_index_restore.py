@@ -152,7 +152,7 @@ def test_a_snapshot_without_its_segment_before_is_lost_alone(store: Store) -> No
     assert second.txnindex is not None
     store.object_store.delete([first.snapshot.path, second.txnindex.path])
 
-    with pytest.raises(CorruptRecord, match=r"1 files .* cannot be restored, .* The first is .*\.snapshot"):
+    with pytest.raises(CorruptRecord, match=r"1 file .* cannot be restored, .* The first is .*\.snapshot"):
         restore(store)
 
     assert [each.path for each in restore(store, dry_run=True)] == [first.snapshot.path]

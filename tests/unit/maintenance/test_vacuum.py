@@ -92,6 +92,17 @@ def test_an_unreferenced_file_is_deleted_once_it_is_old_enough(store: Store, clo
     assert store.scan("t").to_table().num_rows == 3
 
 
+def test_a_retention_that_may_break_reads_is_warned_of(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    _vacuum(store, deleted_file_retention_ms=3_600_000)
+    _vacuum(store, deleted_file_retention_ms=0, dry_run=True)
+    assert caplog.messages == []
+
+    _vacuum(store, deleted_file_retention_ms=0)
+
+    (warning,) = caplog.messages
+    assert "dropped 0 ms ago or earlier. Reads that began before may still need them" in warning
+
+
 def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock: _Clock) -> None:
     _produce(store, 10)
     assert len(seal_segments(store.log, store.object_store, store.environment)) == 5

@@ -53,7 +53,7 @@ def test_a_snapshot_of_an_earlier_slot_shows_what_had_been_committed_then(store:
     newest = store.read(lambda state, slot: slot)
 
     assert _values(store, isolation_level="snapshot", slot=newest - 1) == [b"committed"]
-    assert _values(store, isolation_level="snapshot", slot=0) == []
+    assert _values(store, isolation_level="snapshot", slot=1) == []
 
 
 def test_an_aborted_transaction_costs_no_read_of_its_file(store: Store) -> None:
@@ -171,7 +171,7 @@ def test_a_snapshot_of_an_early_slot_reads_no_later_index(memory_store: ObjectSt
     seal_segments(store.log, memory_store, environment)
     early = store.scan("t", starting_offsets={0: 1}, ending_offsets={0: 2}, columns=["_slot"]).to_table()["_slot"][0]
     other = Store(memory_store, environment)
-    other.scan("t", isolation_level="snapshot", slot=0)
+    other.scan("t", isolation_level="snapshot", slot=1)
     before = other.requests["GET"]
 
     plan = other.scan("t", isolation_level="snapshot", slot=early.as_py())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,11 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         lambda store: store.producer().send("records", b"x", partition=2),
         eoslog.UnknownTopicOrPartition,
         "partitions 0 to 1, not 2",
+    ),
+    "the partition that means any to other clients": (
+        lambda store: store.producer().send("records", b"x", partition=-1),
+        eoslog.UnknownTopicOrPartition,
+        "topic records has no partition -1. Give None to let the partitioner choose one",
     ),
     "an unknown partition in a row": (
         lambda store: _send(store, "records", pa.table({"value": [b"x"], "partition": [9]})),
@@ -349,6 +355,20 @@ def test_a_place_without_a_store_is_named(tmp_path: Path) -> None:
         eoslog.connect(str(tmp_path)).scan("t")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_directory_of_a_topic_is_named_as_such(tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    store = eoslog.connect(root)
+    store.admin.create_topic("payments")
+    with store.producer() as producer:
+        producer.send("payments", b"v")
+
+    with pytest.raises(
+        eoslog.NotAStore,
+        match=rf"the directory of topic 'payments' in the store {re.escape(root)}\. .*option\('topic', 'payments'\)",
+    ):
+        eoslog.connect(f"{root}/payments/").admin.list_topics()
 
 
 def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:

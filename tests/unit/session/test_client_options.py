@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -24,7 +25,7 @@ from eoslog.store import Store
 
 @pytest.fixture(autouse=True)
 def _each_warning_is_new() -> None:
-    client_options._warn_of_ignored.cache_clear()
+    client_options.warn_of_ignored.cache_clear()
 
 
 @pytest.fixture
@@ -203,7 +204,12 @@ def test_a_configuration_that_would_be_misunderstood_is_refused(store: Store, co
         ({"enable.auto.offset.store": False}, r"give commit\(\) the offsets"),
         ({"enable.partition.eof": True}, "end_offsets"),
         ({"group.idd": "g"}, r"did you mean 'group.id'\?"),
-        ({"max.poll.interval.ms": 86_400_000, "group.id": "g"}, "session_timeout_ms must be 6000 to 1800000"),
+        (
+            {"max.poll.interval.ms": 86_400_000, "group.id": "g"},
+            r"max\.poll\.interval\.ms must be 6000 to 1800000, not 8",
+        ),
+        ({"session.timeout.ms": 1, "max.poll.interval.ms": 2, "group.id": "g"}, r"\] max\.poll\.interval\.ms must be"),
+        ({"max_poll_records": 0}, r"\] max_poll_records must be"),
     ],
 )
 def test_a_configuration_of_a_consumer_that_would_be_misunderstood_is_refused(
@@ -231,3 +237,26 @@ def test_a_mapping_of_kafkas_keys_is_given_as_config() -> None:
     for call in (store.producer, store.consumer):
         with pytest.raises(eoslog.InvalidOption, match=r"as config=\{…\}, not as the first argument"):
             call({"group.id": "g"})  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("client", "calls"),
+    [
+        (lambda store: store.producer(), client_options.PRODUCER_CALLS),
+        (lambda store: store.consumer(), client_options.CONSUMER_CALLS),
+        (lambda store: store.admin, client_options.ADMIN_CALLS),
+    ],
+)
+def test_a_method_of_another_client_is_named_by_its_call_here(
+    store: Store, client: Callable[[Store], Any], calls: dict[str, str]
+) -> None:
+    found = client(store)
+
+    for name, call in calls.items():
+        assert name not in dir(found)
+        with pytest.raises(AttributeError, match=re.escape(f"no attribute '{name}'. Call {call} instead")):
+            getattr(found, name)
+        path = call.partition("(")[0].removeprefix("store.admin.")
+        assert callable(getattr(store.admin if "admin" in call else found, path))
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        found.nothing  # noqa: B018

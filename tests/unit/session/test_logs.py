@@ -50,7 +50,7 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
     assert told(caplog, "eoslog.admin") == [f"{url}: created topic t with 2 partitions"]
     committed, replayed = told(caplog, "eoslog.producer")
     assert re.fullmatch(
-        f"{re.escape(url)}: transactional id 'etl-1' committed 1 rows in 1 files at slot {slot}, open for [0-9]+ ms",
+        f"{re.escape(url)}: transactional id 'etl-1' committed 1 row in 1 file at slot {slot}, open for [0-9]+ ms",
         committed,
     )
     assert replayed == f"{url}: transactional id 'etl-1': the version was committed before"
@@ -58,7 +58,7 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
 
 
 class _Handler(logging.Handler):
-    """Hands the lines of producers to a function."""
+    """Hands lines to a function."""
 
     def __init__(self, emitted: Callable[[str], object]) -> None:
         super().__init__()
@@ -69,11 +69,13 @@ class _Handler(logging.Handler):
 
 
 @contextmanager
-def handled(emitted: Callable[[str], object]) -> Iterator[None]:
-    logger, handler = logging.getLogger("eoslog.producer"), _Handler(emitted)
+def handled(
+    emitted: Callable[[str], object], name: str = "eoslog.producer", new_level: int = logging.INFO
+) -> Iterator[None]:
+    logger, handler = logging.getLogger(name), _Handler(emitted)
     level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(new_level)
     try:
         yield
     finally:
@@ -95,6 +97,33 @@ def test_a_handler_that_fails_does_not_fail_the_commit(store: eoslog.Store) -> N
     assert values(store) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("name", ["eoslog.admin", "eoslog.producer", "eoslog.session", "eoslog.storage"])
+def test_a_handler_that_fails_hides_no_change(name: str) -> None:
+    lines = []
+
+    def fail(line: str) -> None:
+        lines.append(line)
+        if " connected to " not in line:
+            raise OSError("the disk of the log is full")
+
+    store = eoslog.connect(f"memory://failing-{name}")
+    with handled(fail, name, logging.DEBUG):
+        store.create()
+        store.admin.create_topic("t")
+        with store.producer("etl-1") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"v")
+            producer.flush()
+            producer.abort_transaction()
+            producer.begin_transaction()
+            producer.commit_transaction()
+
+    assert lines
+    assert store.admin.list_topics() == ["t"]
+    assert values(store) == []
+
+
 def test_a_handler_may_write_its_lines_to_the_store(store: eoslog.Store) -> None:
     store.admin.create_topic("lines")
 
@@ -107,7 +136,7 @@ def test_a_handler_may_write_its_lines_to_the_store(store: eoslog.Store) -> None
 
     assert values(store) == [b"v"]
     (line,) = values(store, "lines")
-    assert b"committed 1 rows" in line
+    assert b"committed 1 row" in line
 
 
 def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

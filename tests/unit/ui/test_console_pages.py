@@ -309,7 +309,7 @@ def test_a_prepared_transaction_shows_the_offsets_that_it_would_commit(
 
     assert "State prepared ONGOING" in page
     assert "Timeout none while it is prepared" in page
-    assert "Would commit 1 offsets of group billing" in page
+    assert "Would commit 1 offset of group billing" in page
     store.admin.force_terminate_transaction("bank")
 
 
@@ -321,7 +321,7 @@ def test_a_task_of_a_job_has_a_page(store: eoslog.Store, browser: TestClient) ->
     assert "Kind task" in page
 
 
-def _job(store: eoslog.Store) -> None:
+def _job(store: eoslog.Store, query_id: str | None = "q-1") -> None:
     topic_id = store.admin.describe_topic("payments").topic_id
     for number in range(2):
         store.append(
@@ -332,14 +332,14 @@ def _job(store: eoslog.Store) -> None:
                 batches=(),
                 upload_ms=store.now_ms(),
                 application_version=ApplicationVersion(
-                    application_id="nightly", sink=f"payments:{topic_id}", version=number, query_id="q-1"
+                    application_id="nightly", sink=f"payments:{topic_id}", version=number, query_id=query_id
                 ),
                 task_count=2,
                 summary=CommitSummary(
                     operation="append",
                     duration_ms=100 * (number + 1),
-                    query_id="q-1",
-                    batch_id=number,
+                    query_id=query_id,
+                    batch_id=None if query_id is None else number,
                     engine="spark-4",
                 ),
                 time_ms=store.now_ms(),
@@ -358,6 +358,19 @@ def test_jobs_show_their_micro_batches_and_which_replays_are_recognized(
     assert [line[0], line[1], line[2], line[6], line[10]] == ["nightly", "q-1", "1", "2", "spark-4"]
     assert rows(page, "Versions") == [["nightly", "payments", "1", "q-1"]]
     assert [(row[2], row[10]) for row in rows(page, "Commits")] == [("1", "200 ms"), ("0", "100 ms")]
+    assert ">Micro-batch</th>" in page.text
+
+
+def test_a_version_that_a_batch_write_gave_is_not_called_a_micro_batch(
+    store: eoslog.Store, browser: TestClient
+) -> None:
+    _job(store, query_id=None)
+
+    page = browser.get("/jobs/one?id=nightly")
+
+    assert [row[2] for row in rows(page, "Commits")] == ["1", "0"]
+    assert ">Version</th>" in page.text
+    assert "Micro-batch" not in page.text
 
 
 def test_the_log_lists_slots_with_their_writers(store: eoslog.Store, browser: TestClient) -> None:
@@ -433,7 +446,7 @@ def test_a_verification_runs_and_shows_its_findings(
     assert (answer.status_code, answer.headers["location"]) == (303, "/verify")
     assert "damaged" in words(page)
     assert rows(page, "Findings")[0][:2] == ["error", "data-missing"]
-    assert "1 findings" in words(browser.get("/"))
+    assert "1 finding" in words(browser.get("/"))
 
 
 def test_a_verification_of_a_topic_that_does_not_exist_is_refused(browser: TestClient) -> None:

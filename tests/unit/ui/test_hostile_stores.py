@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import eoslog
 from eoslog.ui.application import _event
-from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, cell, duration, moment, number, size, text
+from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, cell, counted, duration, moment, number, size, text
 from tests.unit.ui.forms import words
 
 HTML = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}<hx-partial hx-target='#main'>"
@@ -171,7 +171,9 @@ def test_a_value_of_each_kind_is_shown() -> None:
         (moment(0), "1970-01-01 00:00:00.000 UTC"),
         (moment(2**60), f"{2**60} ms"),
         (text("a\u202eb"), "a\\u202eb"),
-        (text("a" * 300, 10), "a" * 9 + "\u2026"),
+        (text(f"spark-{'x' * 300}-17", 12), "spark-\u2026xx-17"),
+        (counted(1, "row"), "1 row"),
+        (counted(1_000, "row"), "1\u202f000 rows"),
     ],
 )
 def test_numbers_and_texts_are_written_for_people(shown: str, expected: str) -> None:

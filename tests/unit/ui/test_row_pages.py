@@ -61,6 +61,17 @@ def test_the_view_leaves_out_rows_by_their_outcome(outcomes: eoslog.Producer, br
     assert offsets(browser, "view=stable") == [0]
 
 
+def test_the_title_of_a_column_of_numbers_stands_above_them(store: eoslog.Store, browser: TestClient) -> None:
+    with store.producer() as producer:
+        producer.send_table("flights", pa.table({"carrier": ["UA"], "miles": [1200]}))
+
+    page = browser.get("/topics/flights/rows").text
+
+    assert '<th scope="col" class="n">miles</th>' in page
+    assert '<th scope="col">carrier</th>' in page
+    assert '<td class="v number n">1200</td>' in page
+
+
 def test_a_slot_of_the_past_shows_the_rows_of_then(store: eoslog.Store, browser: TestClient) -> None:
     slots = []
     with store.producer("etl-1") as producer:
@@ -77,8 +88,24 @@ def test_a_slot_of_the_past_shows_the_rows_of_then(store: eoslog.Store, browser:
     assert f'max="{slots[1]}"' in browser.get(PATH).text
 
 
-def test_a_date_of_the_past_shows_the_rows_of_then(outcomes: eoslog.Producer, browser: TestClient) -> None:
-    assert "No row is visible" in words(browser.get(f"{PATH}&date=2001-01-01T00:00"))
+def test_a_date_of_the_past_shows_the_rows_of_then(store: eoslog.Store, browser: TestClient) -> None:
+    created_ms = store.read(lambda state, slot: state.time_ms)
+    while store.now_ms() <= created_ms:
+        pass
+    with store.producer() as producer:
+        producer.send("payments", value=b"later", partition=0)
+
+    assert len(shown(browser)) == 1
+    assert "No row is visible" in words(browser.get(f"{PATH}&date={created_ms}"))
+
+
+def test_a_date_before_the_topic_keeps_the_form(browser: TestClient) -> None:
+    page = browser.get(f"{PATH}&date=2001-01-01T00:00")
+
+    assert page.status_code == 400
+    assert "topic payments did not exist at 2001-01-01T00:00:00Z. It was created at slot 1" in words(page)
+    assert 'value="2001-01-01T00:00"' in page.text
+    assert "List of rows" not in page.text
 
 
 @pytest.fixture

@@ -561,8 +561,8 @@ def test_files_that_nobody_names_are_told_and_no_fault(store: Store) -> None:
     found = list(store.admin.verify(data=True))
 
     assert [each.kind for each in found] == ["files-unreferenced", "files-unknown"]
-    assert "1 files, 19 bytes" in found[0].problem
-    assert "2 objects" in found[1].problem
+    assert "files that no entry names: 1, 19 bytes" in found[0].problem
+    assert "do not belong to the store: 2. They are" in found[1].problem
 
 
 def test_files_of_refused_delta_writers_are_reported_as_files_that_vacuum_deletes(store: Store) -> None:

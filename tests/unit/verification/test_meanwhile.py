@@ -109,7 +109,7 @@ def test_the_rest_of_a_deleted_topic_is_told_as_it_stands(world: World) -> None:
 
     [told] = verified(world, "", lambda other: other.object_store.delete([f"t/{topic}/0/a.parquet"]))
 
-    assert told.startswith("files-unreferenced: 1 files, 22 bytes")
+    assert told.startswith("files-unreferenced: files that no entry names: 1, 22 bytes")
 
 
 def test_a_partition_written_and_sealed_during_its_listing_has_no_orphan(

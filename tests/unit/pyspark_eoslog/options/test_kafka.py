@@ -8,7 +8,8 @@ import pytest
 
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
-from pyspark_eoslog.options import Options, source_options
+from eoslog.session import client_options
+from pyspark_eoslog.options import Options
 
 
 def of(**options: str) -> Options:
@@ -27,7 +28,7 @@ CLIENTS = {
 
 
 def test_options_of_kafkas_clients_are_named_once_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    source_options._tell_ignored.cache_clear()
+    client_options.warn_of_ignored.cache_clear()
 
     with caplog.at_level(logging.WARNING):
         first, second = of(**CLIENTS), of(**CLIENTS)

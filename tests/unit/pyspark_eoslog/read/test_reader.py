@@ -154,6 +154,16 @@ def test_versions_and_timestamps_are_snapshots_in_deltas_spelling(store: eoslog.
     assert numbers(isolationLevel="snapshot") == [1, 2]
 
 
+def test_a_version_before_the_topics_creation_is_refused(store: eoslog.Store) -> None:
+    before = store.read(lambda state, slot: slot)
+    created = store.admin.create_topic("later").created_slot
+
+    with pytest.raises(OffsetOutOfRange, match=f"topic later did not exist at slot {before}. It was created at slot"):
+        records(store, topic="later", versionAsOf=before)
+    assert records(store, topic="later", versionAsOf=created) == []
+    assert records(store, subscribePattern="later", versionAsOf=before) == []
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import eoslog
+from eoslog.admin.transaction_descriptions import count_transactional_ids
 from eoslog.errors import (
     CommitStateUnknown,
     ConcurrentTransactions,
@@ -79,7 +80,9 @@ def test_all_tasks_are_committed_in_one_slot(store: Store) -> None:
 
     assert store.read(lambda state, slot: slot) == before + 1
     assert numbers(store) == [1, 2, 3]
-    assert {each.transactional_id for each in store.admin.list_transactions()} == {"job", "job/0", "job/1", "job/2"}
+    kinds = {each.transactional_id: each.kind for each in store.admin.list_transactions()}
+    assert kinds == {"job": "job", "job/0": "task", "job/1": "task", "job/2": "task"}
+    assert store.read(lambda state, slot: count_transactional_ids(state)) == len(kinds)
 
 
 def test_a_version_is_committed_once(store: Store) -> None:
@@ -100,11 +103,11 @@ def test_a_skipped_duplicate_is_warned_of_and_a_commit_is_logged(
 
     done, skipped = caplog.records
     assert done.levelno == logging.INFO
-    assert f"committed 2 rows in 1 files of {next(store.history('out')).bytes} bytes at slot {slot}" in done.message
+    assert f"committed 2 rows in 1 file of {next(store.history('out')).bytes} bytes at slot {slot}" in done.message
     assert skipped.levelno == logging.WARNING
     assert skipped.message.startswith("[EOSLOG_REPLAYED]")
     assert "version 4 of 'app' was committed before (largest: 4)" in skipped.message
-    assert "1 files that were uploaded again are left to vacuum" in skipped.message
+    assert "left to vacuum: 1 file uploaded again" in skipped.message
 
 
 def test_a_job_that_replaces_a_topics_rows_is_one_operation(store: Store) -> None:

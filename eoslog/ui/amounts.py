@@ -1,0 +1,33 @@
+"""The amount of data in partitions, as the pages of the store and of its topics show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from eoslog.state.partition_state import Partition
+
+
+class Amount(NamedTuple):
+    """The amount of data in partitions."""
+
+    offsets: int
+    """High watermarks minus log starts. Control rows and aborted rows count, too."""
+    bytes: int
+    files: int
+
+
+def amount_of(partition: Partition) -> Amount:
+    """Return the amount of data in a partition. No file is read."""
+    active = {batch.file.path for batch in partition.active if batch.file is not None}
+    return Amount(
+        partition.high_watermark - partition.log_start_offset,
+        partition.active_bytes + sum(segment.bytes for segment in partition.sealed),
+        len(active) + sum(segment.file_count for segment in partition.sealed),
+    )
+
+
+def sum_of(amounts: Sequence[Amount]) -> Amount:
+    return Amount(
+        sum(each.offsets for each in amounts), sum(each.bytes for each in amounts), sum(a.files for a in amounts)
+    )

@@ -62,6 +62,11 @@ bench: setup ## Count requests, and time plans, commits, sends and polls; OLD=<c
 	$(BIN)/python -m benchmarks.send
 endif
 
+SIZE ?= full
+bench-peers: setup s3-server ## Do the same work with Parquet, Delta, Iceberg, Kafka and eoslog, and write docs/performance.md (SIZE=quick ONLY=part)
+	@conf/peers.sh
+	.cache/peers/venv/bin/python -m benchmarks.peers --size $(SIZE) $(if $(ONLY),--only $(ONLY)) $(if $(HISTORY),--history $(HISTORY))
+
 bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory at two sizes (20 minutes)
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.spark_memory

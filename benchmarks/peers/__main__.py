@@ -28,6 +28,7 @@ from benchmarks.peers.sizes import SIZES
 
 _MACHINE = RESULTS / "machine.json"
 _END_S = 30
+COMMAND = ["-m", "benchmarks.peers.parts"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +77,7 @@ def run_part(part: str, size: str, history: int | None, directory: Path) -> bool
     limit_s = None if history else SIZES[size].limit_s
     results_path(part).unlink(missing_ok=True)
     with (directory / f"{part}.log").open("w+b") as log:
-        command = [sys.executable, "-m", "benchmarks.peers.parts", part, size, str(directory), str(history or 0)]
+        command = [sys.executable, *COMMAND, part, size, str(directory), str(history or 0)]
         process = subprocess.Popen(
             command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )

@@ -20,7 +20,7 @@ same size lie between them. A reader with `read_committed` reads all from the be
 its first record on, so that its connection does not count, eoslog's with `poll()` and with `scan()`. A Kafka consumer
 fetches aborted records and drops them. eoslog's readers do not fetch them."""
 
-TRANSACTIONS = 50
+TRANSACTIONS = 45
 POLL_RECORDS = 10_000
 POLL, SCAN = "eoslog, poll()", "eoslog, scan()"
 _PATIENCE_S = 60

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-SECONDS = 2.0
+SECONDS = 1.5
 COMMITS = 200
 OPENINGS = 9
 PLANNED_FILES = 5_000

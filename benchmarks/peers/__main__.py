@@ -125,4 +125,7 @@ def _signal(group: int, number: int) -> bool:
 if __name__ == "__main__":
     # A signal to end must end the parts, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,9 +1,10 @@
-"""The rows that all systems write: five columns, made by arithmetic, the same in Spark and in Python."""
+"""The rows that all systems write. Most values are by chance, because regular ones compress as real ones never do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,26 +20,27 @@ VALUE_BYTES = 100
 
 def arrow_rows(count: int) -> pa.Table:
     """Rows as an Arrow table."""
-    ids = np.arange(count)
+    random = np.random.default_rng(7)
+    carriers = np.array([f"C{number}" for number in range(CARRIERS)])
     return pa.table(
         {
-            "id": ids,
-            "carrier": np.char.add("C", (ids * 7919 % CARRIERS).astype(str)),
-            "miles": (ids * 104_729 % 2_600).astype(np.int32),
-            "delay": (ids * 15_485_863 % 10_007) / 7,
-            "note": np.char.add("flight ", ids.astype(str)),
+            "id": np.arange(count),
+            "carrier": carriers[random.integers(0, CARRIERS, count)],
+            "miles": random.integers(0, 2_600, count, dtype=np.int32),
+            "delay": random.normal(10, 30, count),
+            "note": np.char.add("flight ", random.integers(0, 1 << 40, count).astype(str)),
         }
     )
 
 
 def spark_rows(spark: SparkSession, count: int) -> DataFrame:
-    """The same rows as a frame of ``FILES`` partitions."""
+    """Rows of the same kind as a frame of ``FILES`` partitions. It has the same rows each time."""
     return spark.range(0, count, 1, FILES).selectExpr(
         "id",
-        f"concat('C', CAST(id * 7919 % {CARRIERS} AS STRING)) AS carrier",
-        "CAST(id * 104729 % 2600 AS INT) AS miles",
-        "(id * 15485863 % 10007) / 7 AS delay",
-        "concat('flight ', CAST(id AS STRING)) AS note",
+        f"concat('C', CAST(pmod(xxhash64(id, 1), {CARRIERS}) AS STRING)) AS carrier",
+        "CAST(pmod(xxhash64(id, 2), 2600) AS INT) AS miles",
+        "pmod(xxhash64(id, 3), 1000000007) / 7 AS delay",
+        "concat('flight ', CAST(pmod(xxhash64(id, 4), 1099511627776) AS STRING)) AS note",
     )
 
 
@@ -48,9 +50,10 @@ def values(count: int) -> pa.Table:
 
 
 def payloads(count: int) -> Iterator[bytes]:
-    """The values of records: a number, filled up to ``VALUE_BYTES``."""
-    for number in range(count):
-        yield b"%0*d" % (VALUE_BYTES, number)
+    """The values of records: hexadecimal digits by chance, which compress to a half. They are the same each time."""
+    random = Random(7)
+    for _ in range(count):
+        yield random.randbytes(VALUE_BYTES // 2).hex().encode()
 
 
 def megabytes(directory: Path) -> float:

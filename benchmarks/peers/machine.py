@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.peers.services import PEERS, java
 
-PACKAGES = ("pyspark", "deltalake", "pyiceberg", "confluent-kafka", "pyarrow", "numpy")
+PACKAGES = ("eoslog", "pyspark", "deltalake", "pyiceberg", "confluent-kafka", "pyarrow", "numpy")
 JARS = {
     "delta-spark": "spark",
     "iceberg-spark-runtime": "spark",

@@ -42,9 +42,9 @@ def run(results: Results, sizes: Sizes, directory: Path) -> None:
     with kafka_broker(directory) as broker, spark_session(directory) as spark:
         sinks = ("Parquet", "Delta", "Iceberg", "Kafka", "eoslog")
         works = {system: partial(_sink, spark, broker, system, sizes, directory) for system in sinks}
-        results.rounds("sink", works, sizes.rounds, warm=1)
+        results.rounds("sink", works, sizes.stream_rounds, warm=1)
         works = {system: partial(_source, spark, broker, system, sizes, directory) for system in sinks}
-        results.rounds("source", works, sizes.rounds, warm=1)
+        results.rounds("source", works, sizes.stream_rounds, warm=1)
 
 
 def _sink(spark: SparkSession, broker: Broker, system: str, sizes: Sizes, directory: Path) -> Mapping[str, float]:

@@ -26,10 +26,10 @@ The same work by eoslog and by others, in one run on one machine. `make bench-pe
 """
 
 _DESIGN = """\
-Some of it is by design, whatever the numbers of a run:
+The design sets these limits, whatever the numbers of a run:
 
-- A commit of eoslog is at least one upload and one durable PUT, one after the other. Kafka's broker answers from
-  memory, so single records and small transactions reach a Kafka consumer sooner.
+- A commit of eoslog is at least one upload and one PUT, one after the other. Each waits for a disk or for S3. A Kafka
+  broker answers from memory.
 - There is no broker that pushes records. A consumer that waits must poll the log.
 - Spark prunes no columns and pushes no filters into a data source written in Python. Its rows also pass from a Python
   process to the JVM. Readers that need all of Spark's speed use `EosLogTable.toDF()`.
@@ -79,7 +79,7 @@ def _losses(kept: Mapping[str, Results]) -> Iterator[str]:
         none = False
         yield f"- {PARTS[part].TITLE}"
         for (case, metric, ours), found in behind.items():
-            peers = ", ".join(f"{each.peer} {_factor(_inverse(each.factor))}" for each in found)
+            peers = ", ".join(f"{each.peer} by {_factor(_inverse(each.factor))}" for each in found)
             yield f"    - {case}, {metric}: `{ours}` is behind {peers}"
     if none:
         yield "- none"
@@ -151,20 +151,26 @@ def _inverse(factor: Spread) -> Spread:
 
 
 def _factor(factor: Spread) -> str:
-    return f"{number(factor.median)}x ({number(factor.least)}-{number(factor.most)})"
+    return _ranged(factor, "x")
 
 
 def _spread(spread: Spread) -> str:
-    if spread.least == spread.most:
-        return number(spread.median)
-    return f"{number(spread.median)} ({number(spread.least)}-{number(spread.most)})"
+    return _ranged(spread, "")
+
+
+def _ranged(spread: Spread, unit: str) -> str:
+    """The median, and the range if the rounds differ."""
+    least, median, most = (number(each) for each in (spread.least, spread.median, spread.most))
+    return f"{median}{unit}" if least == most else f"{median}{unit} ({least}-{most})"
 
 
 def number(value: float) -> str:
-    """A number with as many digits as it deserves: three, and whole numbers in full."""
+    """A number with two or three significant digits, and a whole number in full."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    if abs(value) >= 1:
+        return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

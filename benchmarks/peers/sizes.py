@@ -25,6 +25,7 @@ class Sizes:
     """How long concurrent writers write (s)."""
     history: Sequence[int]
     """Transactions of a table's history."""
+    stream_rounds: int
     batches: int
     """Micro-batches of each round."""
     batch_rows: int
@@ -46,6 +47,7 @@ SIZES: Mapping[str, Sizes] = {
         writer_rounds=1,
         writer_s=0.5,
         history=(10, 30),
+        stream_rounds=1,
         batches=4,
         batch_rows=1_000,
         records=5_000,
@@ -61,6 +63,7 @@ SIZES: Mapping[str, Sizes] = {
         writer_rounds=1,
         writer_s=2,
         history=(100, 1_000),
+        stream_rounds=2,
         batches=6,
         batch_rows=10_000,
         records=100_000,
@@ -76,6 +79,7 @@ SIZES: Mapping[str, Sizes] = {
         writer_rounds=2,
         writer_s=4,
         history=(100, 1_000, 10_000),
+        stream_rounds=3,
         batches=10,
         batch_rows=100_000,
         records=500_000,

@@ -98,7 +98,7 @@ def test_the_page_names_each_case_in_which_eoslog_is_behind_with_the_inverse_fac
     text = page.write({"batch-local": results}, MACHINE, tmp_path).read_text()
 
     losses = text.partition("## Where eoslog is behind")[2].partition("## Summary")[0]
-    assert "- write, time (s): `eoslog` is behind Delta 2.40x (2-3)\n" in losses
+    assert "- write, time (s): `eoslog` is behind Delta by 2.40x (2-3)\n" in losses
     assert "pyarrow" not in losses
     assert "| Batches without Spark | 0 | 1 | 1 |" in text
     assert "| write | 5 (4-6) | 2 | 5 |" in text

@@ -83,7 +83,7 @@ SIZES: Mapping[str, Sizes] = {
         batches=10,
         batch_rows=100_000,
         records=500_000,
-        limit_s=1_800,
+        limit_s=2_700,
     ),
 }
 DELAYS_MS = (0, 10, 100)

@@ -135,9 +135,9 @@ def _measure(
     s3.delay.set(0)
     place = place_on(s3, system, directory, seconds)
     place.create()
-    ready, results = _FORK.Barrier(processes + 1), _FORK.SimpleQueue()
+    turn, ready, results = _FORK.Lock(), _FORK.Barrier(processes + 1), _FORK.SimpleQueue()
     workers = [
-        _FORK.Process(target=_run_process, args=(place, number, threads, ready, results), daemon=True)
+        _FORK.Process(target=_run_process, args=(place, number, threads, turn, ready, results), daemon=True)
         for number in range(processes)
     ]
     for worker in workers:
@@ -165,14 +165,14 @@ def _measure(
     return numbers
 
 
-def _run_process(place: Place, number: int, threads: int, ready: Any, results: Any) -> None:
+def _run_process(place: Place, number: int, threads: int, turn: Any, ready: Any, results: Any) -> None:
     """The writers of one process: they report how long commits took, how many failed, and how long all took (s)."""
     writer = place.open()
     durations: list[float] = []
     failed: list[str] = []
     gate = threading.Barrier(threads + 1)
     loops = [
-        threading.Thread(target=_loop, args=(writer, f"w{number}-{each}", place.seconds, gate, durations, failed))
+        threading.Thread(target=_loop, args=(writer, f"w{number}-{each}", place.seconds, turn, gate, durations, failed))
         for each in range(threads)
     ]
     for loop in loops:
@@ -191,12 +191,15 @@ def _loop(
     writer: Callable[[str], Callable[[], object]],
     name: str,
     seconds: float,
+    turn: Any,
     gate: threading.Barrier,
     durations: list[float],
     failed: list[str],
 ) -> None:
     try:
-        commit = writer(name)
+        # One after the other: a race of all writers for their beginning would take minutes.
+        with turn:
+            commit = writer(name)
     except Exception:
         gate.abort()
         raise

@@ -81,7 +81,7 @@ def _source(spark: SparkSession, broker: Broker, system: str, sizes: Sizes, dire
         _append(frame, broker, system, place, create=number == 0)
 
     append(0)
-    stream = _load(spark, broker, system, place).writeStream.format("noop")
+    stream = _load(spark, broker, system, place, sizes.batch_rows).writeStream.format("noop")
     query = stream.option("checkpointLocation", str(directory / new_name("checkpoint"))).start()
     try:
         query.processAllAvailable()
@@ -93,7 +93,7 @@ def _source(spark: SparkSession, broker: Broker, system: str, sizes: Sizes, dire
     return _phases(query, sizes)
 
 
-def _load(spark: SparkSession, broker: Broker, system: str, place: Path) -> DataFrame:
+def _load(spark: SparkSession, broker: Broker, system: str, place: Path, rows: int) -> DataFrame:
     stream = spark.readStream
     match system:
         case "Parquet":
@@ -103,7 +103,9 @@ def _load(spark: SparkSession, broker: Broker, system: str, place: Path) -> Data
         case "Iceberg":
             return stream.format("iceberg").load(f"ice.db.{place.name}")
         case "Kafka":
+            # An append to a topic is not atomic. Without a minimum, its first rows would be a micro-batch of their own.
             kafka = stream.format("kafka").option("kafka.bootstrap.servers", broker.servers)
+            kafka = kafka.option("minOffsetsPerTrigger", rows)
             return kafka.option("subscribe", place.name).option("startingOffsets", "earliest").load()
     return stream.format("eoslog").option("topic", "t").option("startingOffsets", "earliest").load(str(place))
 

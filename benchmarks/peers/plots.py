@@ -22,7 +22,7 @@ _COLOURS = {
     "Kafka": "#dd8452",
 }
 _SHADES = ("#a9c4ee", "#5b8dd6", "#1f4e96", "#dd8452")
-_OURS = ("#1f4e96", "#5b8dd6", "#a9c4ee")
+_OURS = ("#1f4e96", "#5b8dd6", "#3fa7a3", "#a9c4ee")
 
 
 def colours(systems: Sequence[str]) -> Mapping[str, str]:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import eoslog
@@ -24,9 +23,10 @@ TITLE = "Producers and consumers"
 INTRO = """\
 One idempotent producer sends {records} records of {bytes} bytes and waits until all are written; then one consumer
 reads them from the beginning. Kafka's consumer counts from its first record on, so that its connection does not
-count. Each is a process of its own, whose largest resident memory is its peak. Kafka's clients are librdkafka's for
-Python; a record is an object in both. `send_table` and `scan` take and return Arrow tables, which Kafka has no
-equivalent of. The broker's memory is that of its JVM, which may take 1 GiB of heap; eoslog has no broker."""
+count. Each is a process of its own, which has sent or read one record before; its peak is its largest resident
+memory. Kafka's clients are librdkafka's for Python; a record is an object in both. `send_table` and `scan` take and
+return Arrow tables, which Kafka has no equivalent of. The broker's memory is that of its JVM, which may take 1 GiB of
+heap; eoslog has no broker."""
 
 BATCH = 10_000
 _PATIENCE_S = 60
@@ -144,7 +144,7 @@ def poll(records: int, place: str, topic: str) -> None:
 
 def scan(records: int, place: str, topic: str) -> None:
     count = sum(batch.num_rows for batch in eoslog.connect(place).scan(topic).to_batches())
-    if count != records:
+    if count < records:
         raise RuntimeError(f"{count} of {records} records came")
 
 
@@ -159,12 +159,8 @@ CLIENTS: Mapping[str, Callable[[int, str, str], float | None]] = {
 
 
 def main(client: str, records: int, place: str, topic: str) -> None:
-    # The import of a library is not part of the work.
-    if client.startswith("kafka"):
-        import_module("confluent_kafka")
-    else:
-        eoslog.connect(place).read(lambda state, slot: None)
-        _ = eoslog.Producer, eoslog.Consumer
+    # Imports and what is done once in a process are not part of the work.
+    CLIENTS[client](1, place, topic)
     start = time.perf_counter()
     began = CLIENTS[client](records, place, topic) or start
     rate = records / (time.perf_counter() - began)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from benchmarks.peers.data import VALUE_BYTES, payloads, values
 from benchmarks.peers.measurements import TIME, Results
 from benchmarks.peers.services import Broker, kafka_broker, new_name
 from benchmarks.peers.sizes import ABORTED_PERCENT, Sizes
+from benchmarks.peers.throughput import kafka_consume, poll
 
 TITLE = "Committed rows among aborted ones"
 INTRO = """\
@@ -21,9 +21,7 @@ its first record on, so that its connection does not count, eoslog's with `poll(
 fetches aborted records and drops them. eoslog's readers do not fetch them."""
 
 TRANSACTIONS = 45
-POLL_RECORDS = 10_000
 POLL, SCAN = "eoslog, poll()", "eoslog, scan()"
-_PATIENCE_S = 60
 
 
 def run(results: Results, sizes: Sizes, directory: Path) -> None:
@@ -38,7 +36,7 @@ def run(results: Results, sizes: Sizes, directory: Path) -> None:
             _fill_eoslog(store, each, outcomes)
             works: dict[str, Callable[[], Mapping[str, float] | None]] = {
                 "Kafka": partial(_read_kafka, broker, topic, committed),
-                POLL: partial(_poll, store, committed),
+                POLL: partial(poll, committed, str(store), "t"),
                 SCAN: partial(_scan, store, committed),
             }
             results.rounds(f"{percent} % aborted", works, sizes.rounds, warm=1)
@@ -83,42 +81,10 @@ def _fill_eoslog(place: Path, each: int, outcomes: list[bool]) -> None:
 
 
 def _read_kafka(broker: Broker, topic: str, expected: int) -> Mapping[str, float]:
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
-    settings = {"bootstrap.servers": broker.servers, "group.id": topic, "isolation.level": "read_committed"}
-    consumer = Consumer(settings | {"enable.auto.commit": False})
-    try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        count = len(consumer.consume(1, _PATIENCE_S))
-        began = time.perf_counter()
-        while count < expected:
-            records = consumer.consume(min(POLL_RECORDS, expected - count), _PATIENCE_S)
-            if not records:
-                raise RuntimeError(f"{count} of {expected} records came")
-            count += sum(len(record.value()) == VALUE_BYTES for record in records)
-        _check(count, expected)
-        return {TIME: time.perf_counter() - began}
-    finally:
-        consumer.close()
-
-
-def _poll(place: Path, expected: int) -> None:
-    with eoslog.connect(place).consumer(max_poll_records=POLL_RECORDS) as consumer:
-        consumer.assign([eoslog.TopicPartition("t", 0)])
-        consumer.seek_to_beginning()
-        count = 0
-        while count < expected:
-            records = consumer.poll(_PATIENCE_S)
-            if not records:
-                raise RuntimeError(f"{count} of {expected} records came")
-            count += sum(len(record.value or b"") == VALUE_BYTES for record in records)
-        _check(count, expected)
+    return {TIME: kafka_consume(expected, broker.servers, topic)}
 
 
 def _scan(place: Path, expected: int) -> None:
-    _check(eoslog.connect(place).scan("t").to_table().num_rows, expected)
-
-
-def _check(count: int, expected: int) -> None:
+    count = eoslog.connect(place).scan("t").to_table().num_rows
     if count != expected:
         raise RuntimeError(f"{count} records were read, and {expected} were committed")

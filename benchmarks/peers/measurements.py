@@ -17,6 +17,9 @@ from pathlib import Path
 OURS = "eoslog"
 """The names of eoslog's variants begin so."""
 
+EVEN = 1.05
+"""A factor up to this one is no difference."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -212,13 +215,13 @@ class Comparison:
 
     @property
     def ahead(self) -> bool:
-        """True if eoslog was ahead in each round."""
-        return self.factor.least > 1
+        """True if eoslog was ahead in each round, by more than what is too little to count."""
+        return self.factor.least > EVEN
 
     @property
     def behind(self) -> bool:
-        """True if eoslog was behind in each round."""
-        return self.factor.most < 1
+        """True if eoslog was behind in each round, by more than what is too little to count."""
+        return self.factor.most < 1 / EVEN
 
 
 def compare(results: Results) -> list[Comparison]:

@@ -20,7 +20,7 @@ The same work by eoslog and by others, in one run on one machine. `make bench-pe
 - A cell has the median over the rounds, and the range in brackets. In a round each system does the work once, one
   after the other; the order changes from round to round.
 - A *factor* compares two systems within a round. Above 1, eoslog is ahead by so much; below 1, it is behind.
-  **Bold**: it is behind in each round.
+  **Bold**: it is behind in each round by more than 5 %.
 - All systems run with their defaults. Differences that matter stand with each part.
 - Times depend on the machine. Compare factors, and only those whose range does not contain 1.
 """
@@ -67,7 +67,7 @@ def text(kept: Mapping[str, Results], machine: Mapping[str, str], pictures: Mapp
 
 def _losses(kept: Mapping[str, Results]) -> Iterator[str]:
     """A line for each case and variant in which eoslog was behind some peer in each round."""
-    yield "In these cases eoslog was behind in each round, by the factor given (and its range):\n"
+    yield "In these cases eoslog was behind in each round by more than 5 %. The factor stands with its range:\n"
     none = True
     for part, results in kept.items():
         behind: dict[tuple[str, str, str], list[Comparison]] = defaultdict(list)

@@ -42,7 +42,7 @@ def draw(results: Results, directory: Path) -> str:
     figure = painter(results) if painter else _bars(results, results.metrics[0])
     name = f"performance-{results.part}.svg"
     # Neither a date nor random names, so that a picture changes only with its numbers.
-    matplotlib.rcParams["svg.hashsalt"] = results.part
+    matplotlib.rcParams.update({"svg.hashsalt": results.part, "svg.fonttype": "none"})
     figure.savefig(directory / name, metadata={"Date": None, "Creator": None})
     return name
 

@@ -16,6 +16,7 @@ from benchmarks.peers.data import payloads, values
 from benchmarks.peers.measurements import Results
 from benchmarks.peers.services import Broker, kafka_broker, new_name
 from benchmarks.peers.sizes import COMMIT_ROWS, Sizes
+from benchmarks.peers.writers import staged_commits
 
 TITLE = "Small commits"
 INTRO = """\
@@ -86,12 +87,4 @@ def _pyiceberg(directory: Path, rows: pa.Table) -> Commit:
 def _eoslog(directory: Path, rows: pa.Table, fsync: bool) -> Commit:
     store = eoslog.connect(directory / new_name("store"), fsync=fsync)
     store.admin.create_topic("t")
-    producer = store.producer("writer", staged=True)
-    producer.init_transactions()
-
-    def commit() -> None:
-        producer.begin_transaction()
-        producer.send_table("t", rows)
-        producer.commit_transaction()
-
-    return commit
+    return staged_commits(store, "writer", rows)

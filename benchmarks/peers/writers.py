@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import eoslog
 from benchmarks.peers.batch_local import sqlite_catalog
 from benchmarks.peers.data import values
@@ -72,18 +74,7 @@ class Place:
                 return iceberg
         store = eoslog.connect(self.url, **self.options)  # type: ignore[arg-type]
 
-        def ours(name: str) -> Callable[[], object]:
-            producer = store.producer(name, staged=True)
-            producer.init_transactions()
-
-            def commit() -> None:
-                producer.begin_transaction()
-                producer.send_table("t", rows)
-                producer.commit_transaction()
-
-            return commit
-
-        return ours
+        return lambda name: staged_commits(store, name, rows)
 
     def create(self) -> None:
         rows = values(1)
@@ -100,6 +91,19 @@ class Place:
 
     def catalog(self) -> Any:
         return sqlite_catalog(self.directory, self.url, **self.options)
+
+
+def staged_commits(store: eoslog.Store, transactional_id: str, rows: pa.Table) -> Callable[[], object]:
+    """Return a function that commits the same rows to the topic ``t`` in a transaction each time."""
+    producer = store.producer(transactional_id, staged=True)
+    producer.init_transactions()
+
+    def commit() -> None:
+        producer.begin_transaction()
+        producer.send_table("t", rows)
+        producer.commit_transaction()
+
+    return commit
 
 
 def place_on(s3: S3, system: str, directory: Path, seconds: float) -> Place:

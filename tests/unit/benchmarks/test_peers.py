@@ -46,6 +46,14 @@ def test_of_a_rate_the_larger_is_ahead_and_of_a_time_the_smaller() -> None:
     assert duration.factor == Spread((2 / 4 + 2 / 6) / 2, 2 / 6, 2 / 4)
 
 
+def test_a_difference_of_some_percent_is_none() -> None:
+    (slower,) = compare(recorded({"eoslog": [1.04], "Delta": [1.0]}))
+    (faster,) = compare(recorded({"eoslog": [1.0], "Delta": [1.04]}))
+
+    assert not slower.behind
+    assert not faster.ahead
+
+
 def test_variants_are_compared_with_peers_and_not_with_each_other_and_phases_not_at_all() -> None:
     found = compare(recorded({"eoslog": [1], "eoslog, toDF": [2], "Delta": [3], "Kafka": [4]}))
 

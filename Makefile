@@ -16,7 +16,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-spark test test-unit test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
+.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,11 +46,14 @@ else
 	@$(BIN)/python -m examples.demo
 endif
 
-ifdef OLD
-bench: setup
+bench: setup ## Count requests and time commits, sends, polls and plans in two minutes; OLD=<commit>: beside that commit
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
+
+ifdef OLD
+bench-all: setup
+	$(BIN)/python -m benchmarks.compare --all $(OLD) $(NEW)
 else
-bench: setup ## Count requests, and time plans, commits, sends and polls; OLD=<commit>: compare with that commit
+bench-all: setup ## The same at length: each benchmark alone with its own table (20 minutes); OLD=<commit>: more comparisons
 	$(BIN)/python -m benchmarks.requests
 	$(BIN)/python -m benchmarks.opening
 	$(BIN)/python -m benchmarks.pruning
@@ -61,6 +64,11 @@ bench: setup ## Count requests, and time plans, commits, sends and polls; OLD=<c
 	$(BIN)/python -m benchmarks.console
 	$(BIN)/python -m benchmarks.send
 endif
+
+SIZE ?= full
+bench-peers: setup s3-server ## Do the same work with Parquet, Delta, Iceberg, Kafka and eoslog, and write docs/performance.md (SIZE=quick ONLY=part)
+	@conf/peers.sh
+	.cache/peers/venv/bin/python -m benchmarks.peers --size $(SIZE) $(if $(ONLY),--only $(ONLY)) $(if $(HISTORY),--history $(HISTORY))
 
 bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory at two sizes (20 minutes)
 	$(BIN)/python -m benchmarks.spark_reads

@@ -11,7 +11,7 @@ import os
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from moto.server import ThreadedMotoServer
 from rich.console import Console
@@ -20,23 +20,12 @@ from rich.table import Table
 
 import eoslog
 
+KINDS = ("PUT", "GET", "LIST", "DELETE")
 MOTO = {"key": "test", "secret": "test", "region": "us-east-1"}
 
 
-class Counted:
-    """A table of requests by operation."""
-
-    def __init__(self, title: str) -> None:
-        self._table = Table("operation", "PUT", "GET", "LIST", "DELETE", title=title)
-
-    def measure(self, name: str, store: eoslog.Store, operation: Callable[[], object]) -> None:
-        before = Counter(store.requests)
-        operation()
-        sent = Counter(store.requests) - before
-        self._table.add_row(name, *(str(sent[kind]) for kind in ("PUT", "GET", "LIST", "DELETE")))
-
-    def show(self) -> None:
-        Console().print(self._table)
+Requests = Mapping[str, Counter[str]]
+"""The requests of each operation, by kind."""
 
 
 def main(history: int) -> None:
@@ -53,7 +42,7 @@ def main(history: int) -> None:
         server.stop()
 
 
-def _run(access: dict[str, str], history: int) -> None:
+def _run(access: Mapping[str, str], history: int) -> None:
     """Count at the server that ``access`` or else the environment names."""
     import boto3
 
@@ -65,15 +54,25 @@ def _run(access: dict[str, str], history: int) -> None:
         aws_access_key_id=access.get("key"),
         aws_secret_access_key=access.get("secret"),
     ).create_bucket(Bucket=bucket)
+    table = Table("operation", *KINDS, title=f"Requests by operation, after {history:,} transactions")
+    for name, sent in count(lambda: eoslog.connect(f"s3://{bucket}/store", **access), history).items():
+        table.add_row(name, *(str(sent[kind]) for kind in KINDS))
+    Console().print(table)
 
-    def connect() -> eoslog.Store:
-        return eoslog.connect(f"s3://{bucket}/store", **access)
+
+def count(connect: Callable[[], eoslog.Store], history: int) -> Requests:
+    """Count the requests of each operation on a new store, to which ``connect`` leads each time it is called."""
+    found: dict[str, Counter[str]] = {}
+
+    def measure(name: str, store: eoslog.Store, operation: Callable[[], object]) -> None:
+        before = Counter(store.requests)
+        operation()
+        found[name] = Counter(store.requests) - before
 
     store = connect()
-    counted = Counted(f"Requests by operation, after {history:,} transactions")
-    counted.measure("create the store and a topic", store, lambda: store.admin.create_topic("t", partitions=4))
+    measure("create the store and a topic", store, lambda: store.admin.create_topic("t", partitions=4))
     producer = store.producer(transactional_id="benchmark")
-    counted.measure("init_transactions", store, producer.init_transactions)
+    measure("init_transactions", store, producer.init_transactions)
 
     def transaction(partitions: int) -> None:
         producer.begin_transaction()
@@ -85,11 +84,11 @@ def _run(access: dict[str, str], history: int) -> None:
     behind.admin.offsets("t")
     for _ in track(range(history), "history"):
         transaction(1)
-    counted.measure("poll, the whole history behind", behind, lambda: behind.admin.offsets("t"))
+    measure("poll, the whole history behind", behind, lambda: behind.admin.offsets("t"))
     transaction(1)
-    counted.measure("poll, one transaction behind", behind, lambda: behind.admin.offsets("t"))
-    counted.measure("transaction, eager, 1 partition", store, lambda: transaction(1))
-    counted.measure("transaction, eager, 4 partitions", store, lambda: transaction(4))
+    measure("poll, one transaction behind", behind, lambda: behind.admin.offsets("t"))
+    measure("transaction, eager, 1 partition", store, lambda: transaction(1))
+    measure("transaction, eager, 4 partitions", store, lambda: transaction(4))
     staged = store.producer(transactional_id="staged", staged=True)
     staged.init_transactions()
 
@@ -99,11 +98,11 @@ def _run(access: dict[str, str], history: int) -> None:
             staged.send("t", b"value", partition=partition)
         staged.commit_transaction()
 
-    counted.measure("transaction, staged, 4 partitions", store, staged_transaction)
+    measure("transaction, staged, 4 partitions", store, staged_transaction)
     cold = connect()
-    counted.measure("cold open, offsets of a topic", cold, lambda: cold.admin.offsets("t"))
-    counted.measure("idle poll", cold, lambda: cold.admin.offsets("t"))
-    counted.show()
+    measure("cold open, offsets of a topic", cold, lambda: cold.admin.offsets("t"))
+    measure("idle poll", cold, lambda: cold.admin.offsets("t"))
+    return found
 
 
 if __name__ == "__main__":

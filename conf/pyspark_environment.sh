@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes an environment with another release of PySpark: conf/pyspark_environment.sh 4.2
+# Makes an environment with another release of PySpark: conf/pyspark_environment.sh 4.2 [DIRECTORY]
 # All other packages have the versions of requirements.lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=${1:?give a release of PySpark, such as 4.2}
-directory=.cache/pyspark-$release
+directory=${2:-.cache/pyspark-$release}
 uv=.venv/bin/uv
 if [ ! -e "$directory/.installed" ] || [ requirements.lock -nt "$directory/.installed" ]; then
     echo "Installing PySpark $release into $directory (450 MB)" >&2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import compare
-from benchmarks.compare import Numbers, checked_out, rows
+from benchmarks.compare import Numbers, checked_out, risen, rows
 
 
 def numbers(*answers: str) -> Numbers:
@@ -18,11 +18,25 @@ def numbers(*answers: str) -> Numbers:
     return found
 
 
-def test_a_line_has_both_medians_and_their_ratio() -> None:
+def test_a_line_has_both_medians_and_their_ratio_with_the_range_over_the_rounds() -> None:
     old = numbers('{"CPU": 1}', '{"CPU": 9}', '{"CPU": 2}')
-    new = numbers('a line before\n{"CPU": 3}\n')
+    new = numbers('a line before\n{"CPU": 3}\n', '{"CPU": 9}', '{"CPU": 1}')
 
-    assert list(rows(old, new)) == [("CPU", "2", "3", "1.50")]
+    assert list(rows(old, new)) == [("CPU", "2 (1-9)", "3 (1-9)", "1 (0.5-3)")]
+
+
+def test_without_all_runs_of_both_there_is_no_ratio() -> None:
+    assert list(rows(numbers('{"CPU": 2}', ""), numbers('{"CPU": 3}', '{"CPU": 4}'))) == [
+        ("CPU", "2", "3.5 (3-4)", "-")
+    ]
+
+
+def test_only_an_exact_count_above_all_of_the_old_commit_has_risen() -> None:
+    old = numbers('{"requests: a": 2, "requests: b": 2, "time": 1}', '{"requests: a": 2, "requests: b": 3, "time": 1}')
+    new = numbers('{"requests: a": 3, "requests: b": 3, "requests: c": 9, "time": 5}')
+
+    assert risen(old, new) == ["requests: a"]
+    assert risen(new, old) == []
 
 
 def test_what_one_commit_does_not_have_is_missing() -> None:

@@ -256,10 +256,17 @@ class StoreCopy:
         """Make the target a store. Every process that finishes a copy puts the same bytes.
 
         Raises:
+            StoreAlreadyExists: another process created a store at the target. Its slots stay.
             CorruptRecord: the verification found an error. The target is no store then.
         """
-        records = [(slot_path(plan.slot + number), body.encode()) for number, body in enumerate(plan.records, start=1)]
-        self._store.put_new(records)
+        for number, record in enumerate(plan.records, start=1):
+            path, body = slot_path(plan.slot + number), record.encode()
+            put_once(self._store, self._environment, path, body)
+            if self._store.get(path).body != body:
+                raise StoreAlreadyExists(
+                    f"{self._target.url} has another object at {path}. Another process created a store there during "
+                    "the copy. Choose an empty URL for the copy"
+                )
         self._environment.reached("store.copy.slots_put")
         description = self._description(begun, plan)
         findings = self._verified(description)

@@ -9,6 +9,7 @@ import pytest
 
 from eoslog.copying.store_copy import StoreCopy
 from eoslog.errors import InvalidRequest, NotAStore, StoreAlreadyExists, StoreUnavailable
+from eoslog.log.slots import slot_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.storage.object_store import ObjectInfo
@@ -258,3 +259,20 @@ def test_a_store_that_is_created_during_the_copy_stays() -> None:
         source.admin.copy(place.hooked(create))
 
     assert place.process().object_store.get(DESCRIPTION_PATH).body == description
+
+
+def test_slots_of_a_store_that_is_created_during_the_copy_stay() -> None:
+    world = World()
+    place, source = Place(world), busy_store(world)
+    _, slot = state_of(source)
+    path, others = slot_path(slot + 2), b"a slot of the other store"
+
+    def create(point: str) -> None:
+        if point == "store.copy.completed":
+            place.process().object_store.put_if_absent(path, others)
+
+    with pytest.raises(StoreAlreadyExists, match="created a store there"):
+        source.admin.copy(place.hooked(create))
+
+    assert place.process().object_store.get(path).body == others
+    assert copied_slot(place) is None

@@ -93,7 +93,7 @@ class StoreCopy:
 
         Raises:
             NotAStore: the source is no store, or the target holds other objects.
-            StoreAlreadyExists: the target is another store.
+            StoreAlreadyExists: the target is another store, or has a slot from before the source.
             InvalidRequest: the target lies in the source, or an unfinished copy of another kind is there.
             CorruptRecord: the source is damaged. The target is no store then.
             PutIfAbsentUnsupported: the target cannot hold a store.
@@ -114,6 +114,7 @@ class StoreCopy:
             if plan is None:
                 self._plan(begun)
                 continue
+            self._check_slot(plan.slot)
             if self._decisions.is_complete:
                 return self._finish(begun, plan, copied)
             try:
@@ -134,7 +135,7 @@ class StoreCopy:
         """Return the report of a copy of this source that is complete; None if the target is no store.
 
         Raises:
-            StoreAlreadyExists: the target is another store.
+            StoreAlreadyExists: the target is another store, or has a slot from before the source.
         """
         try:
             found = read_description(self._store)
@@ -147,7 +148,23 @@ class StoreCopy:
                 f"there is a store at {self._target.url} already, its id is {found.store_id}. Choose an empty URL for "
                 "the copy"
             )
+        self._check_slot(found.copied.slot)
         return CopyReport(self._target.url, found.store_id, found.copied.slot, was_complete=True)
+
+    def _check_slot(self, slot: int) -> None:
+        """Check that the source may have had this slot. A source that is itself a copy begins after its own slot.
+
+        So an older copy of the same store, and the source itself under another URL, are no copies of the source.
+
+        Raises:
+            StoreAlreadyExists
+        """
+        origin = self._source.describe().copied
+        if origin is not None and slot <= origin.slot:
+            raise StoreAlreadyExists(
+                f"{self._target.url} has slot {slot} of the store {origin.store_id}, so it is no copy of "
+                f"{self._source.url}, which is itself a copy of slot {origin.slot}. Choose an empty URL for the copy"
+            )
 
     def _begin(self) -> CopyBegun:
         """Return the decision that the copy begins, of this run or an earlier one.

@@ -212,6 +212,19 @@ def test_an_unfinished_copy_is_continued_only_by_its_kind() -> None:
     assert copied_slot(place) is None
 
 
+def test_an_unfinished_copy_that_is_older_than_the_source_is_not_continued() -> None:
+    """The source has the identity of the store that the unfinished copy is of, but never had its slot."""
+    world = World()
+    old, new, source = Place(world), Place(world), busy_store(world)
+    with pytest.raises(_Died):
+        source.admin.copy(old.hooked(Death("store.copy.planned")))
+    source.producer().send("t", b"more", partition=0)
+    source.admin.copy(new.process())
+
+    with pytest.raises(StoreAlreadyExists, match="no copy of"):
+        new.process().admin.copy(old.process())
+
+
 @pytest.mark.parametrize("lands", [False, True])
 @pytest.mark.parametrize("path", [".copy/0000", ".copy/0001", ".copy/0002", DESCRIPTION_PATH])
 def test_a_put_without_an_answer_is_repeated(path: str, lands: bool) -> None:

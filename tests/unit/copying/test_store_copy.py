@@ -199,6 +199,26 @@ def test_a_complete_copy_says_so_and_another_store_is_refused(source: Store, pla
         other.process().admin.copy(place.process())
 
 
+def test_a_copy_that_is_older_than_the_source_is_none_of_it(source: Store, place: Place, world: World) -> None:
+    """Both have one identity, because both are copies of one store."""
+    old, new = place, Place(world)
+    source.admin.copy(old.process())
+    source.producer().send("t", b"more", partition=0)
+    source.admin.copy(new.process())
+
+    with pytest.raises(StoreAlreadyExists, match="no copy of"):
+        new.process().admin.copy(old.process())
+
+
+def test_a_copy_is_no_copy_of_itself(source: Store, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another endpoint of S3 may lead to the same objects."""
+    source.admin.copy(place.process())
+    monkeypatch.setattr(MemoryStore, "holds", lambda self, other: False)
+
+    with pytest.raises(StoreAlreadyExists, match="no copy of"):
+        place.process().admin.copy(place.process())
+
+
 def test_a_place_with_other_objects_is_refused(source: Store, place: Place) -> None:
     place.process().object_store.put("notes.txt", b"mine")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -440,6 +441,24 @@ def test_a_large_file_is_read_in_parts(source: Store, place: Place, monkeypatch:
 
     assert max(asked) == 100
     check_copy(place.process(), *state_of(source), source)
+
+
+def test_a_length_that_no_file_has_is_not_read_in_parts(
+    source: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of a hostile source may name any length below 2**53."""
+    asked: list[int] = []
+
+    def counted(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        asked.append(len(ranges))
+        return real(store, path, ranges)
+
+    real = ObjectStore.get_ranges
+    monkeypatch.setattr(ObjectStore, "get_ranges", counted)
+    file = FileReference(path="eoslog.json", length=1 << 36, crc32c=0)
+
+    assert file_copy._read(source.object_store, file) is None
+    assert set(asked) == {1}
 
 
 def test_a_newer_decision_is_refused(source: Store, place: Place) -> None:

@@ -15,6 +15,7 @@ slot of the plan, as if older slots had been deleted.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions, put_once
@@ -276,6 +277,10 @@ class StoreCopy:
             StoreAlreadyExists: another process created a store at the target. Its slots stay.
             CorruptRecord: the verification found an error. The target is no store then.
         """
+        description = self._description(begun, plan)
+        # A store that another process created here meanwhile must not get these slots.
+        with suppress(NotAStore):
+            self._check_own(description)
         for number, record in enumerate(plan.records, start=1):
             path, body = slot_path(plan.slot + number), record.encode()
             put_once(self._store, self._environment, path, body)
@@ -285,7 +290,6 @@ class StoreCopy:
                     "the copy. Choose an empty URL for the copy"
                 )
         self._environment.reached("store.copy.slots_put")
-        description = self._description(begun, plan)
         findings = self._verified(description)
         self._environment.reached("store.copy.verified")
         self._put_description(description)
@@ -330,6 +334,15 @@ class StoreCopy:
 
     def _put_description(self, description: StoreDescription) -> None:
         put_once(self._store, self._environment, DESCRIPTION_PATH, encode_description(description))
+        self._check_own(description)
+
+    def _check_own(self, description: StoreDescription) -> None:
+        """Check that the target is the copy.
+
+        Raises:
+            NotAStore
+            StoreAlreadyExists: it is another store.
+        """
         found = read_description(self._store)
         if found != description:
             raise StoreAlreadyExists(

@@ -255,14 +255,15 @@ def test_a_copy_continues_after_an_outage_of_the_target(path: str, lands: bool) 
     check_copy(place.process(), *state_of(source), source)
 
 
-def test_a_store_that_is_created_during_the_copy_stays() -> None:
+@pytest.mark.parametrize("when", ["store.copy.completed", "store.copy.verified"])
+def test_a_store_that_is_created_during_the_copy_stays(when: str) -> None:
     world = World()
     place, source = Place(world), busy_store(world)
     description = b""
 
     def create(point: str) -> None:
         nonlocal description
-        if point == "store.copy.verified":
+        if point == when:
             other = World().process()
             other.create()
             description = other.object_store.get(DESCRIPTION_PATH).body
@@ -272,6 +273,8 @@ def test_a_store_that_is_created_during_the_copy_stays() -> None:
         source.admin.copy(place.hooked(create))
 
     assert place.process().object_store.get(DESCRIPTION_PATH).body == description
+    slots = list(place.process().object_store.list("__transaction_state/slot/"))
+    assert bool(slots) is (when == "store.copy.verified")
 
 
 def test_slots_of_a_store_that_is_created_during_the_copy_stay() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from eoslog.state.application_versions import keys_by_query
 from eoslog.state.store_state import LastCommit, StoreState
+
+_OF_ANOTHER_STORE = re.compile(r"@[0-9a-f]{32}\Z")
 
 
 def with_new_identity(state: StoreState, store_id: str) -> StoreState:
@@ -50,4 +53,5 @@ def _of_source(commit: LastCommit | None, source: str) -> LastCommit | None:
 
 
 def _foreign(name: str, source: str) -> str:
-    return f"{name.partition('@')[0]}@{source}"
+    # A name of a copy gets the id of the copy. Any other "@" belongs to the name, so two names stay two.
+    return f"{_OF_ANOTHER_STORE.sub('', name)}@{source}"

@@ -15,6 +15,7 @@ slot of the plan, as if older slots had been deleted.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions, put_once
@@ -93,7 +94,7 @@ class StoreCopy:
 
         Raises:
             NotAStore: the source is no store, or the target holds other objects.
-            StoreAlreadyExists: the target is another store.
+            StoreAlreadyExists: the target is another store, or has a slot from before the source.
             InvalidRequest: the target lies in the source, or an unfinished copy of another kind is there.
             CorruptRecord: the source is damaged. The target is no store then.
             PutIfAbsentUnsupported: the target cannot hold a store.
@@ -114,6 +115,7 @@ class StoreCopy:
             if plan is None:
                 self._plan(begun)
                 continue
+            self._check_slot(plan.slot)
             if self._decisions.is_complete:
                 return self._finish(begun, plan, copied)
             try:
@@ -134,7 +136,7 @@ class StoreCopy:
         """Return the report of a copy of this source that is complete; None if the target is no store.
 
         Raises:
-            StoreAlreadyExists: the target is another store.
+            StoreAlreadyExists: the target is another store, or has a slot from before the source.
         """
         try:
             found = read_description(self._store)
@@ -147,7 +149,23 @@ class StoreCopy:
                 f"there is a store at {self._target.url} already, its id is {found.store_id}. Choose an empty URL for "
                 "the copy"
             )
+        self._check_slot(found.copied.slot)
         return CopyReport(self._target.url, found.store_id, found.copied.slot, was_complete=True)
+
+    def _check_slot(self, slot: int) -> None:
+        """Check that the source may have had this slot. A source that is itself a copy begins after its own slot.
+
+        So an older copy of the same store, and the source itself under another URL, are no copies of the source.
+
+        Raises:
+            StoreAlreadyExists
+        """
+        origin = self._source.describe().copied
+        if origin is not None and slot <= origin.slot:
+            raise StoreAlreadyExists(
+                f"{self._target.url} has slot {slot} of the store {origin.store_id}, so it is no copy of "
+                f"{self._source.url}, which is itself a copy of slot {origin.slot}. Choose an empty URL for the copy"
+            )
 
     def _begin(self) -> CopyBegun:
         """Return the decision that the copy begins, of this run or an earlier one.
@@ -256,12 +274,22 @@ class StoreCopy:
         """Make the target a store. Every process that finishes a copy puts the same bytes.
 
         Raises:
+            StoreAlreadyExists: another process created a store at the target. Its slots stay.
             CorruptRecord: the verification found an error. The target is no store then.
         """
-        records = [(slot_path(plan.slot + number), body.encode()) for number, body in enumerate(plan.records, start=1)]
-        self._store.put_new(records)
-        self._environment.reached("store.copy.slots_put")
         description = self._description(begun, plan)
+        # A store that another process created here meanwhile must not get these slots.
+        with suppress(NotAStore):
+            self._check_own(description)
+        for number, record in enumerate(plan.records, start=1):
+            path, body = slot_path(plan.slot + number), record.encode()
+            put_once(self._store, self._environment, path, body)
+            if self._store.get(path).body != body:
+                raise StoreAlreadyExists(
+                    f"{self._target.url} has another object at {path}. Another process created a store there during "
+                    "the copy. Choose an empty URL for the copy"
+                )
+        self._environment.reached("store.copy.slots_put")
         findings = self._verified(description)
         self._environment.reached("store.copy.verified")
         self._put_description(description)
@@ -306,6 +334,15 @@ class StoreCopy:
 
     def _put_description(self, description: StoreDescription) -> None:
         put_once(self._store, self._environment, DESCRIPTION_PATH, encode_description(description))
+        self._check_own(description)
+
+    def _check_own(self, description: StoreDescription) -> None:
+        """Check that the target is the copy.
+
+        Raises:
+            NotAStore
+            StoreAlreadyExists: it is another store.
+        """
         found = read_description(self._store)
         if found != description:
             raise StoreAlreadyExists(

@@ -91,6 +91,7 @@ def read_slices(
             (step for _, of_file in opened for step in of_file),
             lambda step: list(step.run()) if step.bytes else step.run(),
             lambda step: step.bytes,
+            lambda step: step.is_decoded,
         )
         yield from _batches(decoded, predicate, rows_read, file_done)
     finally:
@@ -117,7 +118,12 @@ _Result = TypeVar("_Result")
 
 
 def _ahead(
-    pool: Executor, most: int, tasks: Iterable[_Task], run: Callable[[_Task], _Result], size: Callable[[_Task], int]
+    pool: Executor,
+    most: int,
+    tasks: Iterable[_Task],
+    run: Callable[[_Task], _Result],
+    size: Callable[[_Task], int],
+    is_done: Callable[[_Task], bool] = lambda task: False,
 ) -> Iterator[tuple[_Task, _Result]]:
     """Run tasks in a pool, and yield each with its result in their order.
 
@@ -125,6 +131,7 @@ def _ahead(
         most: how many tasks may run, or have results that were not yielded. More than the pool has threads, so that no
             thread waits while the caller takes the first result.
         size: how many bytes a task needs. Large tasks do not run together. The caller's thread runs tasks of 0 bytes.
+        is_done: returns True for a task that holds its bytes already. The caller's thread runs it, too.
     """
     waiting = deque[tuple[_Task, Future[_Result]]]()
     taken = 0
@@ -135,7 +142,7 @@ def _ahead(
             first, future = waiting.popleft()
             yield first, future.result()
             taken -= size(first)
-        waiting.append((task, _submitted(pool, run, task) if needed else _done(run, task)))
+        waiting.append((task, _submitted(pool, run, task) if needed and not is_done(task) else _done(run, task)))
     while waiting:
         first, future = waiting.popleft()
         yield first, future.result()
@@ -165,9 +172,11 @@ class _Step:
     run: Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
     """Yields batches. Each comes with its number of rows before the predicate left out some of them."""
     bytes: int
-    """About how many bytes of a file it decodes; 0 if that is done, or if there is no file."""
+    """About how many bytes of a file it decodes; 0 if there is no file."""
     completes: Sequence[FileSlice] = ()
     """The slices of the file, if this is its last part."""
+    is_decoded: bool = False
+    """True if its rows are in memory."""
 
 
 class _Read:
@@ -237,7 +246,7 @@ class _Read:
             steps = self.steps(pieces)
             if len(steps) == 1 and 0 < steps[0].bytes <= self.bytes_to_open(pieces):
                 rows = list(steps[0].run())
-                return [replace(steps[0], run=partial(iter, rows), bytes=0)]
+                return [replace(steps[0], run=partial(iter, rows), is_decoded=True)]
             return steps
         except Exception as error:
             return [_Step(partial(_failed, error), 0)]

@@ -67,18 +67,28 @@ def _api() -> Any:
 
 
 def _tracer() -> Tracer | None:
-    """Return the tracer of the program's provider; None if the program has configured none."""
+    """Return the tracer of the program's provider.
+
+    Return None if the program has configured none, and while it suppresses spans, as an exporter does.
+    """
     global _newest
     trace = _api()
     if trace is None:
         return None
     provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider):
+    if isinstance(provider, trace.ProxyTracerProvider) or _is_suppressed():
         return None
     newest = _newest
     if newest is None or newest[0] is not provider:
         newest = _newest = provider, provider.get_tracer("eoslog")
     return newest[1]
+
+
+def _is_suppressed() -> bool:
+    """Return True for calls of an exporter. If it writes with eoslog, spans of that would be exported without end."""
+    from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
+
+    return bool(get_value(_SUPPRESS_INSTRUMENTATION_KEY))
 
 
 def span(name: str, attributes: Attributes | None = None, *, kind: str = "INTERNAL") -> AbstractContextManager[Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from eoslog.copying.store_copy import StoreCopy
 from eoslog.errors import InvalidRequest, NotAStore, StoreAlreadyExists, StoreUnavailable
+from eoslog.log.slots import slot_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.storage.object_store import ObjectInfo
@@ -211,6 +212,19 @@ def test_an_unfinished_copy_is_continued_only_by_its_kind() -> None:
     assert copied_slot(place) is None
 
 
+def test_an_unfinished_copy_that_is_older_than_the_source_is_not_continued() -> None:
+    """The source has the identity of the store that the unfinished copy is of, but never had its slot."""
+    world = World()
+    old, new, source = Place(world), Place(world), busy_store(world)
+    with pytest.raises(_Died):
+        source.admin.copy(old.hooked(Death("store.copy.planned")))
+    source.producer().send("t", b"more", partition=0)
+    source.admin.copy(new.process())
+
+    with pytest.raises(StoreAlreadyExists, match="no copy of"):
+        new.process().admin.copy(old.process())
+
+
 @pytest.mark.parametrize("lands", [False, True])
 @pytest.mark.parametrize("path", [".copy/0000", ".copy/0001", ".copy/0002", DESCRIPTION_PATH])
 def test_a_put_without_an_answer_is_repeated(path: str, lands: bool) -> None:
@@ -241,14 +255,15 @@ def test_a_copy_continues_after_an_outage_of_the_target(path: str, lands: bool) 
     check_copy(place.process(), *state_of(source), source)
 
 
-def test_a_store_that_is_created_during_the_copy_stays() -> None:
+@pytest.mark.parametrize("when", ["store.copy.completed", "store.copy.verified"])
+def test_a_store_that_is_created_during_the_copy_stays(when: str) -> None:
     world = World()
     place, source = Place(world), busy_store(world)
     description = b""
 
     def create(point: str) -> None:
         nonlocal description
-        if point == "store.copy.verified":
+        if point == when:
             other = World().process()
             other.create()
             description = other.object_store.get(DESCRIPTION_PATH).body
@@ -258,3 +273,22 @@ def test_a_store_that_is_created_during_the_copy_stays() -> None:
         source.admin.copy(place.hooked(create))
 
     assert place.process().object_store.get(DESCRIPTION_PATH).body == description
+    slots = list(place.process().object_store.list("__transaction_state/slot/"))
+    assert bool(slots) is (when == "store.copy.verified")
+
+
+def test_slots_of_a_store_that_is_created_during_the_copy_stay() -> None:
+    world = World()
+    place, source = Place(world), busy_store(world)
+    _, slot = state_of(source)
+    path, others = slot_path(slot + 2), b"a slot of the other store"
+
+    def create(point: str) -> None:
+        if point == "store.copy.completed":
+            place.process().object_store.put_if_absent(path, others)
+
+    with pytest.raises(StoreAlreadyExists, match="created a store there"):
+        source.admin.copy(place.hooked(create))
+
+    assert place.process().object_store.get(path).body == others
+    assert copied_slot(place) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -197,6 +198,26 @@ def test_a_complete_copy_says_so_and_another_store_is_refused(source: Store, pla
         source.admin.copy(other.process())
     with pytest.raises(StoreAlreadyExists, match="Choose an empty URL"):
         other.process().admin.copy(place.process())
+
+
+def test_a_copy_that_is_older_than_the_source_is_none_of_it(source: Store, place: Place, world: World) -> None:
+    """Both have one identity, because both are copies of one store."""
+    old, new = place, Place(world)
+    source.admin.copy(old.process())
+    source.producer().send("t", b"more", partition=0)
+    source.admin.copy(new.process())
+
+    with pytest.raises(StoreAlreadyExists, match="no copy of"):
+        new.process().admin.copy(old.process())
+
+
+def test_a_copy_is_no_copy_of_itself(source: Store, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another endpoint of S3 may lead to the same objects."""
+    source.admin.copy(place.process())
+    monkeypatch.setattr(MemoryStore, "holds", lambda self, other: False)
+
+    with pytest.raises(StoreAlreadyExists, match="no copy of"):
+        place.process().admin.copy(place.process())
 
 
 def test_a_place_with_other_objects_is_refused(source: Store, place: Place) -> None:
@@ -420,6 +441,24 @@ def test_a_large_file_is_read_in_parts(source: Store, place: Place, monkeypatch:
 
     assert max(asked) == 100
     check_copy(place.process(), *state_of(source), source)
+
+
+def test_a_length_that_no_file_has_is_not_read_in_parts(
+    source: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of a hostile source may name any length below 2**53."""
+    asked: list[int] = []
+
+    def counted(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        asked.append(len(ranges))
+        return real(store, path, ranges)
+
+    real = ObjectStore.get_ranges
+    monkeypatch.setattr(ObjectStore, "get_ranges", counted)
+    file = FileReference(path="eoslog.json", length=1 << 36, crc32c=0)
+
+    assert file_copy._read(source.object_store, file) is None
+    assert set(asked) == {1}
 
 
 def test_a_newer_decision_is_refused(source: Store, place: Place) -> None:

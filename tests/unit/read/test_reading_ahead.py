@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -52,6 +56,51 @@ def test_memory_limits_how_many_compressed_files_are_decoded_ahead(
 
     assert len(decoded) <= 3
     assert sum(batch.num_rows for batch in scan) + file_slices._ROWS_A_BATCH == FILES * ROWS
+
+
+class _Late(Future[Any]):
+    """A step that takes until somebody waits for it."""
+
+    def __init__(self, run: Callable[[Any], Any], step: Any) -> None:
+        super().__init__()
+        self._run = partial(run, step)
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._run()
+
+
+def test_memory_limits_how_many_files_are_decoded_behind_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema({"number": pa.int64()})
+    store = connect("memory://slow")
+    store.object_store.reads_at_once = 16
+    store.admin.create_topic("t", schema=schema)
+    two_steps = 150_000
+    with store.producer() as producer:
+        for rows in (two_steps, *[ROWS] * 40):
+            numbers = np.random.default_rng(0).integers(1 << 62, size=rows)
+            producer.send_table("t", pa.table({"number": numbers}, schema=schema))
+            producer.flush()
+    monkeypatch.setattr(file_slices, "_BYTES_AT_ONCE", 3 << 20)
+    monkeypatch.setattr(file_slices, "_BYTES_A_STEP", 1 << 20)
+    monkeypatch.setattr(
+        file_slices,
+        "_submitted",
+        lambda pool, run, task: (_Late if isinstance(task, file_slices._Step) else file_slices._done)(run, task),
+    )
+    decoded: list[object] = []
+    batches = DataFile.batches
+
+    def noted(self: DataFile, *args: Any, **options: Any) -> Any:
+        decoded.append(args)
+        return batches(self, *args, **options)
+
+    monkeypatch.setattr(DataFile, "batches", noted)
+    scan = store.scan("t").to_batches()
+
+    next(scan)
+
+    assert len(decoded) <= 8
+    assert sum(batch.num_rows for batch in scan) + file_slices._ROWS_A_BATCH == two_steps + 40 * ROWS
 
 
 def test_rows_without_a_file_are_made_when_they_are_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

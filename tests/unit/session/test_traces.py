@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 import eoslog
@@ -593,6 +594,34 @@ def test_the_page_names_each_attribute(store: Store, recorded: Recorded, each_sp
     found = {name for span in recorded.spans for name in attributes(span)}
     assert told - found == {"http.response.status_code"}
     assert found <= told
+
+
+def test_an_exporter_that_writes_with_eoslog_records_no_spans_of_its_own(store: Store, recorded: Recorded) -> None:
+    archive = World().process()
+    archive.admin.create_topic("spans")
+    recorded.clear()
+    depth = deepest = 0
+    with archive.producer() as producer:
+
+        class Archive(SpanExporter):
+            def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+                nonlocal depth, deepest
+                depth += 1
+                deepest = max(deepest, depth)
+                if depth == 1:
+                    for span in spans:
+                        producer.send("spans", span.name.encode())
+                    producer.flush()
+                depth -= 1
+                return SpanExportResult.SUCCESS
+
+        recorded.provider.add_span_processor(SimpleSpanProcessor(Archive()))
+        began(store).commit_transaction()
+        names = [span.name.encode() for span in recorded.spans]
+
+    assert deepest == 1
+    assert b"transaction" in names
+    assert values(archive, "spans") == sorted(names)
 
 
 @pytest.fixture

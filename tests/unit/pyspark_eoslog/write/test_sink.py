@@ -475,6 +475,18 @@ def test_a_copied_checkpoint_repeats_nothing_on_a_copy_with_a_new_identity(store
     assert numbers(target) == [1, 2]
 
 
+def test_copied_checkpoints_of_queries_with_similar_ids_repeat_nothing(store: eoslog.Store) -> None:
+    ids = {"q": "etl@eu", "r": "etl@us"}
+    for number, (query, named) in enumerate(ids.items()):
+        stream(store, query, 0, number, transactionalid=named)
+
+    target = copied(store, new_identity=True)
+    for number, (query, named) in enumerate(ids.items()):
+        stream(target, query, 0, number, transactionalid=f"{named}-copied")
+
+    assert numbers(target) == [0, 1]
+
+
 def test_a_foreach_batch_of_the_source_is_refused_by_a_copy_with_a_new_identity(store: eoslog.Store) -> None:
     batch(store, 1, txnappid="etl", txnversion="0")
 

@@ -229,7 +229,7 @@ def _spark_schema(text: str) -> None:
 
 def _dumped_part(body: bytes) -> None:
     for line in part_lines(NAME, body):
-        line.text()
+        line.words()
         line.json()
 
 

@@ -371,6 +371,14 @@ def test_the_directory_of_a_topic_is_named_as_such(tmp_path: Path) -> None:
         eoslog.connect(f"{root}/payments/").admin.list_topics()
 
 
+def test_a_store_that_lost_its_description_is_named_as_such(tmp_path: Path) -> None:
+    eoslog.connect(str(tmp_path)).admin.create_topic("payments")
+    (tmp_path / "eoslog.json").unlink()
+
+    with pytest.raises(eoslog.NotAStore, match=r"its log is there, but eoslog\.json is not\. Run eoslog verify"):
+        eoslog.connect(str(tmp_path)).admin.list_topics()
+
+
 def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
 

@@ -597,8 +597,13 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartition
-            InvalidRequest: a timestamp is not an integer.
+            InvalidRequest: the timestamps are no mapping, or one is not an integer.
         """
+        if not isinstance(timestamps, Mapping):
+            raise InvalidRequest(
+                "times are given by partition, as {TopicPartition('payments', 0): 1767225600000}, not "
+                f"{quoted(timestamps)}"
+            )
         for partition, timestamp in timestamps.items():
             if not is_whole_number(timestamp):
                 raise InvalidRequest(

@@ -238,6 +238,11 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.InvalidRequest,
         "the timestamp for typed-0 must be an integer in ms, not 'now'",
     ),
+    "times without partitions": (
+        lambda store: _assigned(store).offsets_for_times([eoslog.TopicPartition("typed", 0)]),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        r"times are given by partition, as \{TopicPartition\('payments', 0\): 1767225600000\}, not \[TopicPartition",
+    ),
     "a slot that is no number": (
         lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]
         eoslog.InvalidOption,

@@ -106,7 +106,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "text where bytes belong": (
         lambda store: store.producer().send("records", "text"),  # type: ignore[arg-type]
         eoslog.SchemaMismatch,
-        "bytes",
+        r"value must be bytes or None, not str\. Encode it, or give the producer a value_serializer",
     ),
     "rows that are no Arrow stream": (
         lambda store: store.producer().send_table("typed", {"id": [1]}),  # type: ignore[arg-type]
@@ -114,9 +114,14 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         "__arrow_c_stream__, not dict",
     ),
     "headers that are no pairs": (
-        lambda store: store.producer().send("records", b"x", headers={"name": "value"}),  # type: ignore[arg-type]
+        lambda store: store.producer().send("records", b"x", headers=["name"]),  # type: ignore[list-item]
         eoslog.SchemaMismatch,
         "a pair of str and bytes",
+    ),
+    "headers in a dictionary": (
+        lambda store: store.producer().send("records", b"x", headers={"name": b"value"}),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        r"headers are a list of pairs, not a mapping\. Give headers\.items\(\)",
     ),
     "a partition without its topic": (
         lambda store: store.consumer().assign(["records"]),  # type: ignore[list-item]

@@ -103,6 +103,11 @@ class Consumer:
         Raises:
             InvalidOption, InvalidRequest
         """
+        if not isinstance(store, Session):
+            # The configuration of a Kafka client may hold a password, so the message does not repeat it.
+            raise InvalidOption(
+                f"a consumer needs a store, not {type(store).__name__}. Call eoslog.connect(url).consumer(config=…)"
+            )
         self._isolation = IsolationLevel.of(isolation_level)
         if self._isolation is IsolationLevel.SNAPSHOT:
             raise InvalidOption("a consumer cannot read with isolation level 'snapshot'; use store.scan(), or Spark")

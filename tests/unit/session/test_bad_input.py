@@ -328,6 +328,11 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.InvalidRequest,
         "topics must be a name or a list of names, not None",
     ),
+    "a consumer without a store": (
+        lambda store: eoslog.Consumer({"bootstrap.servers": "broker:9092"}),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        r"a consumer needs a store, not dict\. Call eoslog\.connect\(url\)\.consumer\(config=…\)",
+    ),
     "a coordinator of a path": (
         lambda store: eoslog.Coordinator(store.url),  # type: ignore[arg-type]
         eoslog.InvalidOption,

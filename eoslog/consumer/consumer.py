@@ -666,7 +666,7 @@ class Consumer:
 
     def _check_open(self, call: str) -> None:
         if self._closed:
-            raise IllegalState(f"{call} is not allowed: this consumer is closed")
+            raise IllegalState(f"{call} is not allowed: this consumer is closed. Open another consumer")
 
     def _fetch(self, partition: TopicPartition, call: str) -> PartitionFetch:
         self._check_open(call)

@@ -180,9 +180,10 @@ def test_a_file_that_is_deleted_at_the_target_after_the_list_is_copied_again(mon
 
     def delete_after_list(prefix: str, **options: Any) -> list[ObjectInfo]:
         found = list(real(prefix, **options))
-        if not deleted:
-            # The indexes are looked at first.
-            deleted.append(next(each.path for each in found if each.path.endswith(".index.parquet")))
+        # The indexes are looked at first.
+        indexes = [each.path for each in found if each.path.endswith(".index.parquet")]
+        if indexes and not deleted:
+            deleted.append(indexes[0])
             target.object_store.delete(deleted)
         return found
 
@@ -191,6 +192,7 @@ def test_a_file_that_is_deleted_at_the_target_after_the_list_is_copied_again(mon
         patched.setattr(StoreCopy, "_verified", lambda copy, description: [])
         source.admin.copy(target)
 
+    assert deleted
     check_copy(place.process(), *state_of(source), source)
 
 

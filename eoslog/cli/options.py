@@ -14,7 +14,7 @@ import click
 import eoslog
 from eoslog.cli import completion
 from eoslog.cli.completion import Complete
-from eoslog.errors import one_line
+from eoslog.errors import InvalidRequest, one_line
 
 if TYPE_CHECKING:
     from eoslog.cli.rendering import Columns
@@ -295,6 +295,18 @@ def parsed(parse: Callable[[str], T], expected: str | None = None) -> Callable[[
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on standard error, unless the user said yes already. Anything but a yes ends the command."""
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+    """Ask on standard error, unless the user said yes already. Anything but a yes ends the command.
+
+    Raises:
+        click.Abort: the user said no.
+        InvalidRequest: nobody answered, as in a job without a terminal.
+    """
+    if yes:
+        return
+    try:
+        confirmed = click.confirm(question, err=True)
+    except click.Abort:
+        click.echo(err=True)  # ends the line of the question
+        raise InvalidRequest("nobody answered, so nothing was changed. Give --yes to confirm") from None
+    if not confirmed:
+        raise click.Abort

@@ -20,7 +20,7 @@ import eoslog
 from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import Param, Session, command
 from eoslog.cli.rendering import progress
-from eoslog.errors import SchemaMismatch, TransactionalIdNotFound, counted, without_code
+from eoslog.errors import InvalidRequest, SchemaMismatch, TransactionalIdNotFound, counted, without_code
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns
@@ -191,7 +191,7 @@ def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterato
 
     Raises:
         SchemaMismatch: the format cannot hold a column.
-        click.FileError
+        InvalidRequest: the file cannot be written.
     """
     formats: dict[str, Callable[[IO[bytes], pa.Schema], AbstractContextManager[_Write]]] = {
         "parquet": _parquet_written,
@@ -207,7 +207,8 @@ def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterato
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise click.FileError(str(path), error.strerror or str(error)) from None
+        reason = error.strerror or error
+        raise InvalidRequest(f"{path} cannot be written: {reason}. Choose another path") from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -103,6 +103,11 @@ class Consumer:
         Raises:
             InvalidOption, InvalidRequest
         """
+        if not isinstance(store, Session):
+            # The configuration of a Kafka client may hold a password, so the message does not repeat it.
+            raise InvalidOption(
+                f"a consumer needs a store, not {type(store).__name__}. Call eoslog.connect(url).consumer(config=…)"
+            )
         self._isolation = IsolationLevel.of(isolation_level)
         if self._isolation is IsolationLevel.SNAPSHOT:
             raise InvalidOption("a consumer cannot read with isolation level 'snapshot'; use store.scan(), or Spark")
@@ -597,8 +602,13 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartition
-            InvalidRequest: a timestamp is not an integer.
+            InvalidRequest: the timestamps are no mapping, or one is not an integer.
         """
+        if not isinstance(timestamps, Mapping):
+            raise InvalidRequest(
+                "times are given by partition, as {TopicPartition('payments', 0): 1767225600000}, not "
+                f"{quoted(timestamps)}"
+            )
         for partition, timestamp in timestamps.items():
             if not is_whole_number(timestamp):
                 raise InvalidRequest(
@@ -656,7 +666,7 @@ class Consumer:
 
     def _check_open(self, call: str) -> None:
         if self._closed:
-            raise IllegalState(f"{call} is not allowed: this consumer is closed")
+            raise IllegalState(f"{call} is not allowed: this consumer is closed. Open another consumer")
 
     def _fetch(self, partition: TopicPartition, call: str) -> PartitionFetch:
         self._check_open(call)

@@ -38,7 +38,7 @@ from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
-from eoslog.session.client_options import PRODUCER_CALLS, named_otherwise
+from eoslog.session.client_options import NEEDLESS_PRODUCER_CALLS, PRODUCER_CALLS, named_otherwise
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.metrics import CallTimes
 from eoslog.session.positions import (
@@ -63,7 +63,7 @@ _logger = logging.getLogger(__name__)
 _BACKGROUND_FLUSH = "the background flush"
 
 
-@named_otherwise(PRODUCER_CALLS)
+@named_otherwise(PRODUCER_CALLS, NEEDLESS_PRODUCER_CALLS)
 class Producer:
     """Writes records and tables. Threads may share it.
 

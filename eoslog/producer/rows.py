@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -65,11 +65,16 @@ def _as_bytes(topic: Topic, name: str, part: object) -> bytes | None:
     if part is None:
         return None
     if not isinstance(part, (bytes, bytearray, memoryview)):
-        raise SchemaMismatch(f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}")
+        raise SchemaMismatch(
+            f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}. Encode it, or give the "
+            f"producer a {name}_serializer"
+        )
     return bytes(part)
 
 
 def _as_pairs(topic: Topic, headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    if isinstance(headers, Mapping):
+        raise SchemaMismatch(f"topic {topic.topic}: headers are a list of pairs, not a mapping. Give headers.items()")
     pairs = list(headers)
     for header in pairs:
         if not _is_header(header):

@@ -299,9 +299,9 @@ class _Compiler:
         try:
             return compare()
         except CannotCompare as error:
-            raise InvalidOption(
-                f"predicate {quoted(self._text)}: {self._sql(node)}: column {column.name!r}: {error}"
-            ) from None
+            given, compared = quoted(self._text), self._sql(node)
+            where = given if given == compared else f"{given}: {compared}"
+            raise InvalidOption(f"predicate {where}: column {column.name!r}: {error}") from None
 
     def _only(self, node: Any, *names: str) -> Any:
         """Return the node if it has no other parts than these. Other parts could change its meaning, so refuse them."""

@@ -132,16 +132,22 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
     return decorated
 
 
-def named_otherwise(calls: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+def named_otherwise(
+    calls: Mapping[str, str], needless: Mapping[str, str] | None = None
+) -> Callable[[type[T]], type[T]]:
     """Decorate a client: if it has no method of a name, the error names the call that is in its place.
 
     Args:
         calls: the calls, by the names of methods of confluent-kafka and kafka-python.
+        needless: the reasons why a program needs no such call, by the names of methods.
     """
+    reasons = needless or {}
 
     def decorated(client: type[T]) -> type[T]:
         def missing(self: object, name: str) -> NoReturn:
             hint = f". Call {calls[name]} instead" if name in calls else ""
+            if name in reasons:
+                hint = f". Leave the call out: {reasons[name]}"
             raise AttributeError(f"{client.__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
         client.__getattr__ = missing  # type: ignore[attr-defined]
@@ -272,10 +278,10 @@ _TOPICS = "store.admin.list_topics()"
 _DESCRIPTION = "store.admin.describe_topic(topic)"
 PRODUCER_CALLS = {
     "produce": "send(topic, value, key=…)",
-    "poll": "flush(); each send() takes on_delivery, which needs no poll",
     "list_topics": _TOPICS,
     "partitions_for": _DESCRIPTION,
 }
+NEEDLESS_PRODUCER_CALLS = {"poll": "the call that writes a record also calls its on_delivery"}
 CONSUMER_CALLS = {
     "consume": "poll(timeout)",
     "store_offsets": "commit(offsets)",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eoslog.errors import CorruptRecord, EosLogError, NotAStore, UnsupportedFormat, first_problem, quoted
 from eoslog.log.replica import LogConfig
+from eoslog.log.slots import SLOTS
 from eoslog.state.features import check_features
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
@@ -87,6 +88,10 @@ def _remedy(store: ObjectStore) -> str:
     root, _, topic = store.url.rstrip("/").rpartition("/")
     # The error that there is no store says more than one that its objects cannot be listed.
     with suppress(EosLogError):
+        if any(store.list(COPY_DIRECTORY, limit=1)):
+            return "this is a copy that was not completed. Run the same eoslog copy again"
+        if store.list_directories(SLOTS):
+            return "its log is there, but eoslog.json is not. Run eoslog verify"
         if any(_OF_TOPIC.match(found.path) for found in store.list("", limit=_MOST_LISTED)):
             return (
                 f"this is the directory of topic {quoted(topic)} in the store {root or '.'}. Give that as the store, "

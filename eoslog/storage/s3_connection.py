@@ -18,7 +18,7 @@ from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
-from eoslog.errors import NotAStore, StoreAccessDenied, StoreUnavailable
+from eoslog.errors import InvalidOption, NotAStore, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.object_store import ObjectNotFound
 from eoslog.storage.s3_options import S3Options
 
@@ -217,6 +217,12 @@ def translated(error: Exception, url: str, path: str, *, of_an_object: bool = Tr
             hint = next((_LOCAL_HINTS[each] for each in type(error).__mro__ if each in _LOCAL_HINTS), None)
             return StoreAccessDenied(
                 f"{where} was not requested ({type(error).__name__}): {hint or 'check credentials and options'}."
+            )
+        if isinstance(error, ValueError) and str(error).startswith("Invalid endpoint"):
+            # The option endpoint_url is checked before. botocore checks its own settings at the first request.
+            return InvalidOption(
+                f"{url}: the endpoint is not an http:// or https:// URL. Correct AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL "
+                "or endpoint_url in ~/.aws/config"
             )
         scheme = " (http:// or https:// as the server expects)" if isinstance(error, boto.SSLError) else ""
         return StoreUnavailable(

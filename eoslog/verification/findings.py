@@ -64,7 +64,8 @@ class Kind(StrEnum):
     # A table: its rows stay short.
     # fmt: off
     DESCRIPTION_MISSING = ("description-missing", _DOUBT, _MISSING, "nobody can open the store",
-        f"{_FROM_BACKUP}; slot 0 has the store's id")
+        f"if there is a directory .copy, run the same eoslog copy again; otherwise {_FROM_BACKUP}; slot 0 has the "
+        "store's id")
     DESCRIPTION_DAMAGED = ("description-damaged", _DOUBT, _PROBLEM, "nobody can open the store", _FROM_BACKUP)
     DESCRIPTION_DIFFERS = ("description-differs", _DOUBT,
         "the description is of store {described}, but the log is of store {of_log}",

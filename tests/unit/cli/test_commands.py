@@ -61,8 +61,11 @@ def test_what_was_created_and_deleted_is_told_as_json(command: Command) -> None:
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""])
 def test_a_topic_is_not_deleted_without_a_yes(command: Command, store: eoslog.Store, answer: str) -> None:
-    assert command.run("topics", "delete", "t", text=answer).exit_code == 1
+    refused = command.run("topics", "delete", "t", text=answer)
 
+    assert refused.exit_code == 1
+    without_answer = "[EOSLOG_INVALID_REQUEST] nobody answered, so nothing was changed. Give --yes to confirm"
+    assert (without_answer in refused.stderr.splitlines()) is (not answer)
     assert store.admin.list_topics() == ["t"]
 
 

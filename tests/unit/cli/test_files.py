@@ -208,7 +208,10 @@ def test_an_export_that_fails_leaves_only_the_old_file(command: Command, table: 
         assert "[EOSLOG_CORRUPT_RECORD]" in failed.stderr
     assert kept.read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["rows.parquet"]
-    assert command.run("export", "again", str(tmp_path / "no" / "rows.csv")).exit_code == 1
+    lost = command.run("export", "again", str(tmp_path / "no" / "rows.csv"))
+    assert lost.exit_code == 1
+    assert lost.stderr.startswith("[EOSLOG_INVALID_REQUEST] ")
+    assert "rows.csv cannot be written: No such file or directory. Choose another path" in lost.stderr
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])

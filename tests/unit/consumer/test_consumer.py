@@ -228,5 +228,5 @@ def test_a_closed_consumer_refuses_every_call_and_may_be_closed_again(store: Sto
         lambda: consumer.seek(T0, 0),
         lambda: consumer.position(T0),
     ):
-        with pytest.raises(errors.IllegalState, match="closed"):
+        with pytest.raises(errors.IllegalState, match=r"this consumer is closed\. Open another consumer$"):
             call()

@@ -92,6 +92,21 @@ def test_a_killed_copy_is_no_store_and_the_next_run_completes_it(point: str, tim
     assert report.was_complete is (point == "store.copy.described")
 
 
+@pytest.mark.parametrize("point", ["store.copy.begun", "store.copy.slots_put"])
+def test_the_errors_of_an_unfinished_copy_say_to_run_it_again(point: str) -> None:
+    world = World()
+    place = Place(world)
+    with pytest.raises(_Died):
+        busy_store(world).admin.copy(place.hooked(Death(point)))
+
+    with pytest.raises(NotAStore, match=r"a copy that was not completed\. Run the same eoslog copy again"):
+        place.process().describe()
+
+    if point == "store.copy.slots_put":
+        (missing,) = (each for each in place.process().admin.verify() if each.kind == "description-missing")
+        assert missing.remedy.startswith("if there is a directory .copy, run the same eoslog copy again; otherwise")
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_copy_that_is_overtaken_at_any_point_is_one_slot(point: str) -> None:
     """While one copy is paused, the source goes on and deletes files, and a second copy to the same place completes."""
@@ -170,9 +185,10 @@ def test_a_file_that_is_deleted_at_the_target_after_the_list_is_copied_again(mon
 
     def delete_after_list(prefix: str, **options: Any) -> list[ObjectInfo]:
         found = list(real(prefix, **options))
-        if not deleted:
-            # The indexes are looked at first.
-            deleted.append(next(each.path for each in found if each.path.endswith(".index.parquet")))
+        # The indexes are looked at first.
+        indexes = [each.path for each in found if each.path.endswith(".index.parquet")]
+        if indexes and not deleted:
+            deleted.append(indexes[0])
             target.object_store.delete(deleted)
         return found
 
@@ -181,6 +197,7 @@ def test_a_file_that_is_deleted_at_the_target_after_the_list_is_copied_again(mon
         patched.setattr(StoreCopy, "_verified", lambda copy, description: [])
         source.admin.copy(target)
 
+    assert deleted
     check_copy(place.process(), *state_of(source), source)
 
 

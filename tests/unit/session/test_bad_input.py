@@ -106,7 +106,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "text where bytes belong": (
         lambda store: store.producer().send("records", "text"),  # type: ignore[arg-type]
         eoslog.SchemaMismatch,
-        "bytes",
+        r"value must be bytes or None, not str\. Encode it, or give the producer a value_serializer",
     ),
     "rows that are no Arrow stream": (
         lambda store: store.producer().send_table("typed", {"id": [1]}),  # type: ignore[arg-type]
@@ -114,9 +114,14 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         "__arrow_c_stream__, not dict",
     ),
     "headers that are no pairs": (
-        lambda store: store.producer().send("records", b"x", headers={"name": "value"}),  # type: ignore[arg-type]
+        lambda store: store.producer().send("records", b"x", headers=["name"]),  # type: ignore[list-item]
         eoslog.SchemaMismatch,
         "a pair of str and bytes",
+    ),
+    "headers in a dictionary": (
+        lambda store: store.producer().send("records", b"x", headers={"name": b"value"}),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        r"headers are a list of pairs, not a mapping\. Give headers\.items\(\)",
     ),
     "a partition without its topic": (
         lambda store: store.consumer().assign(["records"]),  # type: ignore[list-item]
@@ -238,6 +243,11 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.InvalidRequest,
         "the timestamp for typed-0 must be an integer in ms, not 'now'",
     ),
+    "times without partitions": (
+        lambda store: _assigned(store).offsets_for_times([eoslog.TopicPartition("typed", 0)]),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        r"times are given by partition, as \{TopicPartition\('payments', 0\): 1767225600000\}, not \[TopicPartition",
+    ),
     "a slot that is no number": (
         lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]
         eoslog.InvalidOption,
@@ -318,6 +328,11 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.InvalidRequest,
         "topics must be a name or a list of names, not None",
     ),
+    "a consumer without a store": (
+        lambda store: eoslog.Consumer({"bootstrap.servers": "broker:9092"}),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        r"a consumer needs a store, not dict\. Call eoslog\.connect\(url\)\.consumer\(config=…\)",
+    ),
     "a coordinator of a path": (
         lambda store: eoslog.Coordinator(store.url),  # type: ignore[arg-type]
         eoslog.InvalidOption,
@@ -369,6 +384,14 @@ def test_the_directory_of_a_topic_is_named_as_such(tmp_path: Path) -> None:
         match=rf"the directory of topic 'payments' in the store {re.escape(root)}\. .*option\('topic', 'payments'\)",
     ):
         eoslog.connect(f"{root}/payments/").admin.list_topics()
+
+
+def test_a_store_that_lost_its_description_is_named_as_such(tmp_path: Path) -> None:
+    eoslog.connect(str(tmp_path)).admin.create_topic("payments")
+    (tmp_path / "eoslog.json").unlink()
+
+    with pytest.raises(eoslog.NotAStore, match=r"its log is there, but eoslog\.json is not\. Run eoslog verify"):
+        eoslog.connect(str(tmp_path)).admin.list_topics()
 
 
 def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:

@@ -232,6 +232,13 @@ def test_no_key_has_two_meanings() -> None:
         assert not [key for key in known if key.startswith(config.ignored_prefixes)]
 
 
+def test_the_error_of_a_needless_method_says_to_leave_it_out() -> None:
+    """A flush in its place would put a file for each record."""
+    message = "no attribute 'poll'. Leave the call out: the call that writes a record also calls its on_delivery"
+    with pytest.raises(AttributeError, match=re.escape(message)):
+        eoslog.connect("memory://").producer().poll(0)  # type: ignore[attr-defined]
+
+
 def test_a_mapping_of_kafkas_keys_is_given_as_config() -> None:
     store = eoslog.connect("memory://")
     for call in (store.producer, store.consumer):

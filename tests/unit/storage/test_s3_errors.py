@@ -7,8 +7,9 @@ import re
 import pytest
 from botocore import exceptions as boto  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+from botocore.session import Session  # type: ignore[import-untyped]
 
-from eoslog.errors import NotAStore, StoreAccessDenied, StoreUnavailable
+from eoslog.errors import InvalidOption, NotAStore, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.object_store import ObjectNotFound
 from eoslog.storage.s3_connection import translated
 
@@ -82,3 +83,13 @@ def test_a_wrong_scheme_of_the_endpoint_is_named() -> None:
 
     assert isinstance(meaning, StoreUnavailable)
     assert "http:// or https:// as the server expects" in str(meaning)
+
+
+def test_an_endpoint_without_a_scheme_is_named() -> None:
+    with pytest.raises(ValueError, match="Invalid endpoint") as caught:
+        Session().create_client("s3", region_name="us-east-1", endpoint_url="127.0.0.1:9000")
+
+    meaning = translated(caught.value, "s3://b/p", "a/path")
+
+    assert isinstance(meaning, InvalidOption)
+    assert "not an http:// or https:// URL. Correct AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL" in str(meaning)

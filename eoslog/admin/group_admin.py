@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ from eoslog.state.store_state import Group, StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.process import HomeProcess
 
+_logger = logging.getLogger(__name__)
 EMPTY, RECONCILING, STABLE = "Empty", "Reconciling", "Stable"
 GROUP_STATES = (EMPTY, RECONCILING, STABLE)
 
@@ -255,14 +257,14 @@ def _new_offset(store: Session, target: _ResetPartition, reset: OffsetReset) -> 
     if reset.to_current:
         return partition.last_stable_offset if target.committed is None else target.committed
     if reset.to_offset is not None:
-        return _within(partition, reset.to_offset)
+        return _within(target, reset.to_offset)
     if reset.shift_by is not None:
         if target.committed is None:
             raise InvalidRequest(
                 f"the offset of {target.topic_partition.topic}-{target.topic_partition.partition} cannot be shifted: "
                 "none is committed"
             )
-        return _within(partition, target.committed + reset.shift_by)
+        return _within(target, target.committed + reset.shift_by)
     found = offset_for_time(
         store.object_store,
         store.indexes,
@@ -282,8 +284,13 @@ def _moment_ms(store: Session, reset: OffsetReset) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def _within(partition: Partition, offset: int) -> int:
-    return max(partition.log_start_offset, min(offset, partition.high_watermark))
+def _within(target: _ResetPartition, offset: int) -> int:
+    """Return the offset, or the nearest one that the partition has, with a warning as in Kafka."""
+    nearest = max(target.partition.log_start_offset, min(offset, target.partition.high_watermark))
+    if nearest != offset:
+        place = target.topic_partition
+        _logger.warning("%s-%d has no offset %d, the nearest is %d", place.topic, place.partition, offset, nearest)
+    return nearest
 
 
 @dataclass(frozen=True)

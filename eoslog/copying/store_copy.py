@@ -63,6 +63,7 @@ class CopyReport:
     was_complete: bool = False
     """True if an earlier run had completed the copy. Then nothing was done, and the numbers below are 0."""
     files: int = 0
+    """Files that this run copied or checked; 0 if an earlier run had copied all of them."""
     bytes: int = 0
     files_reused: int = 0
     """Files that an earlier run had copied. They were read and checked again."""

@@ -135,10 +135,10 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
 def named_otherwise(
     calls: Mapping[str, str], needless: Mapping[str, str] | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Decorate a client: if it has no method of a name, the error names the call that is in its place.
+    """Decorate a class: if it has no method of a name, the error names the call that is in its place.
 
     Args:
-        calls: the calls, by the names of methods of confluent-kafka and kafka-python.
+        calls: the calls, by the names of methods of other libraries.
         needless: the reasons why a program needs no such call, by the names of methods.
     """
     reasons = needless or {}

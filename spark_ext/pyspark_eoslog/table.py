@@ -23,6 +23,7 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.read.predicate_text import compile_predicate
 from eoslog.read.scan import Scan
 from eoslog.read.topics_snapshot import topics_snapshot
+from eoslog.session.client_options import named_otherwise
 from eoslog.session.settings import load_settings
 from eoslog.store import Store
 from pyspark_eoslog import table_frames
@@ -37,10 +38,21 @@ from pyspark_eoslog.worker import recently_verified_store, verified_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_NEW_VERSIONS = "df.write to append new versions of rows, and toDF(latest_by_key=True) to read the newest of each key,"
+_CALLS = {
+    "alias": "toDF().alias(name)",
+    "delete": "df.write to append a row of nulls beside the key, and toDF(latest_by_key=True) to read the rest,",
+    "merge": _NEW_VERSIONS,
+    "restoreToTimestamp": "toDF(timestamp=…, metadata_columns=False), and write its rows with mode('overwrite'),",
+    "restoreToVersion": "toDF(slot=…, metadata_columns=False), and write its rows with mode('overwrite'),",
+    "update": _NEW_VERSIONS,
+}
+"""What to call in place of the methods of ``DeltaTable`` that a table does not have."""
 _VERIFIED_MS = 60_000
 """How long the plan of a read trusts that no other store has replaced this one. A stream trusts it as long."""
 
 
+@named_otherwise(_CALLS)
 class EosLogTable:
     """A topic of a store. Make one with ``forPath``."""
 

@@ -158,6 +158,15 @@ def test_offsets_are_reset(store: Store, world: World, reset: OffsetReset, expec
     assert store.admin.list_consumer_group_offsets("g")[T0].offset == expected
 
 
+def test_a_reset_to_an_offset_that_the_partition_lacks_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    send(store, b"a")
+    store.admin.alter_consumer_group_offsets("g", {T0: 0})
+
+    store.admin.reset_consumer_group_offsets("g", OffsetReset(to_offset=99), dry_run=True)
+
+    assert f"{T0.topic}-0 has no offset 99, the nearest is 1" in caplog.text
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_relative_reset_answered_late_is_done_or_reported_as_undone(store: Store, world: World, lands: bool) -> None:
     """The store answers again when the append has given up, while the reset asks what became of it."""

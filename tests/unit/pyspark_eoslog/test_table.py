@@ -49,6 +49,24 @@ def test_a_store_that_only_this_process_sees_is_refused() -> None:
         EosLogTable.forPath(NO_SESSION, "memory://x", "t")
 
 
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("merge", "toDF(latest_by_key=True)"),
+        ("update", "toDF(latest_by_key=True)"),
+        ("delete", "toDF(latest_by_key=True)"),
+        ("alias", "toDF().alias(name)"),
+        ("restoreToVersion", "toDF(slot=…, metadata_columns=False)"),
+        ("restoreToTimestamp", "toDF(timestamp=…, metadata_columns=False)"),
+    ],
+)
+def test_the_error_of_a_missing_method_of_delta_names_the_way(table: EosLogTable, method: str, call: str) -> None:
+    with pytest.raises(AttributeError) as refused:
+        getattr(table, method)
+
+    assert call in str(refused.value)
+
+
 def test_options_of_the_store_are_not_printed() -> None:
     with pytest.raises(InvalidOption) as refused:
         EosLogTable.forPath(NO_SESSION, "s3://bucket", "t", key="geheim")

@@ -135,25 +135,37 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
 def named_otherwise(
     calls: Mapping[str, str], needless: Mapping[str, str] | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Decorate a class: if it has no method of a name, the error names the call that is in its place.
+    """Decorate a class: for methods of other libraries that it lacks, the error names the call that is in their place.
 
     Args:
         calls: the calls, by the names of methods of other libraries.
         needless: the reasons why a program needs no such call, by the names of methods.
     """
-    reasons = needless or {}
+    hints = {name: f"Call {call} instead" for name, call in calls.items()}
+    hints |= {name: f"Leave the call out: {reason}" for name, reason in (needless or {}).items()}
 
     def decorated(client: type[T]) -> type[T]:
-        def missing(self: object, name: str) -> NoReturn:
-            hint = f". Call {calls[name]} instead" if name in calls else ""
-            if name in reasons:
-                hint = f". Leave the call out: {reasons[name]}"
-            raise AttributeError(f"{client.__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
-
-        client.__getattr__ = missing  # type: ignore[attr-defined]
+        for name, hint in hints.items():
+            setattr(client, name, _Missing(f"{client.__name__!r} object has no attribute {name!r}. {hint}", name))
+        # Completion in an editor or a shell must not offer them.
+        client.__dir__ = lambda self: [name for name in object.__dir__(self) if name not in hints]  # type: ignore[method-assign]
         return client
 
     return decorated
+
+
+class _Missing:
+    """An attribute that a class lacks, with a hint for its error.
+
+    A ``__getattr__`` in the class would do the same, but Python looks up every attribute of such a class more slowly.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text = text
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(self._text, name=self._name, obj=owner if instance is None else instance)
 
 
 def _by_given_keys(error: InvalidOption, options: Mapping[str, _Given]) -> InvalidOption:

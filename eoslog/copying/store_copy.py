@@ -38,6 +38,7 @@ from eoslog.session.description import (
     ProbeRecord,
     StoreDescription,
     encode_description,
+    find_description,
     read_description,
 )
 from eoslog.session.session import Session
@@ -139,9 +140,8 @@ class StoreCopy:
         Raises:
             StoreAlreadyExists: the target is another store, or has a slot from before the source.
         """
-        try:
-            found = read_description(self._store)
-        except NotAStore:
+        found = find_description(self._store)
+        if found is None:
             return None
         source_id = self._source.describe().store_id
         is_of_source = found.copied is not None and found.copied.store_id == source_id

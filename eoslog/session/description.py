@@ -76,11 +76,28 @@ def encode_description(description: StoreDescription) -> bytes:
 
 def read_description(store: ObjectStore) -> StoreDescription:
     """Raises: NotAStore, CorruptRecord, UnsupportedFormat"""
+    found = find_description(store)
+    if found is None:
+        raise no_store(store)
+    return found
+
+
+def find_description(store: ObjectStore) -> StoreDescription | None:
+    """Return the description; None if there is none.
+
+    Raises:
+        CorruptRecord, UnsupportedFormat
+    """
     try:
         body = store.get(DESCRIPTION_PATH).body
     except ObjectNotFound:
-        raise NotAStore(f"there is no eoslog store at {_shown(store.url)}; {_remedy(store)}") from None
+        return None
     return decode_description(body, store.url)
+
+
+def no_store(store: ObjectStore) -> NotAStore:
+    """Return the error that no store is here. It says what is here instead, for which it lists objects."""
+    return NotAStore(f"there is no eoslog store at {_shown(store.url)}; {_remedy(store)}")
 
 
 def _remedy(store: ObjectStore) -> str:

@@ -33,6 +33,8 @@ from eoslog.session.description import (
     StoreDescription,
     decode_description,
     encode_description,
+    find_description,
+    no_store,
     read_description,
 )
 from eoslog.session.metrics import CallTimes
@@ -47,7 +49,7 @@ from eoslog.state.topics import topic_named
 from eoslog.state.transaction_requests import AbortOverdueTransactions
 from eoslog.state.transactions import overdue_transactions
 from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from eoslog.storage.object_store import ObjectStore, PutOutcome
 from eoslog.storage.probe import PROBE_DIRECTORY, probe_put_if_absent
 from eoslog.storage.process import HomeProcess
 
@@ -138,11 +140,18 @@ class Session:
         Raises:
             NotAStore, UnsupportedFormat, CorruptRecord
         """
+        found = self._find_description()
+        if found is None:
+            raise no_store(self.object_store)
+        return found
+
+    def _find_description(self) -> StoreDescription | None:
         if self._description is None:
-            self._description = read_description(self.object_store)
-            self.object_store.watch(DESCRIPTION_PATH, self._is_this_store)
-            self.log.adopt_slot_retention(self._description.slot_retention_ms)
-            _logger.info("%s: connected to store %s", self.url, self._description.store_id)
+            self._description = find_description(self.object_store)
+            if self._description is not None:
+                self.object_store.watch(DESCRIPTION_PATH, self._is_this_store)
+                self.log.adopt_slot_retention(self._description.slot_retention_ms)
+                _logger.info("%s: connected to store %s", self.url, self._description.store_id)
         return self._description
 
     def _is_this_store(self, description: bytes) -> bool:
@@ -192,10 +201,10 @@ class Session:
             NotAStore: the URL holds objects that do not belong to a store.
             PutIfAbsentUnsupported: the object store cannot guarantee exactly-once.
         """
-        existing = self._existing_description()
+        existing = find_description(self.object_store)
         if existing is None and self.is_occupied():
             # Another process may have created the store between the two requests.
-            existing = self._existing_description()
+            existing = find_description(self.object_store)
             if existing is None:
                 raise NotAStore(
                     f"{self.url} holds objects that belong to no store. Choose an empty URL for a new store"
@@ -227,13 +236,16 @@ class Session:
     def ensure_created(self) -> None:
         """Create the store unless it exists."""
         try:
-            self.describe()
-            self.log.read(lambda state, slot: None)
+            if self._find_description() is not None:
+                self.log.read(lambda state, slot: None)
+                return
         except NotAStore:
-            try:
-                self.create()
-            except StoreAlreadyExists:
-                self.describe()
+            # Its description is here, but no slot is: its creation was interrupted.
+            pass
+        try:
+            self.create()
+        except StoreAlreadyExists:
+            self.describe()
 
     def is_occupied(self) -> bool:
         """Return True if objects exist here.
@@ -242,12 +254,6 @@ class Session:
         """
         listed = self.object_store.list("", limit=_LARGEST_PROBE)
         return any(not info.path.startswith(PROBE_DIRECTORY) for info in listed)
-
-    def _existing_description(self) -> StoreDescription | None:
-        try:
-            return decode_description(self.object_store.get(DESCRIPTION_PATH).body, self.url)
-        except ObjectNotFound:
-            return None
 
     def _has_log(self) -> bool:
         try:

@@ -16,7 +16,7 @@ from eoslog.log.replica import LogConfig
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
-from eoslog.storage.object_store import PutOutcome
+from eoslog.storage.object_store import ObjectNotFound, PutOutcome, StoredObject
 from eoslog.store import Store
 from tests.unit.support.world import SLOTS, FaultyStore, ManualEnvironment, World
 
@@ -57,6 +57,12 @@ def test_a_store_is_made_once(empty: Store) -> None:
 def test_the_first_topic_makes_the_store(empty: Store) -> None:
     empty.admin.create_topic("t")
     assert empty.admin.list_topics() == ["t"]
+
+
+def test_the_first_topic_lists_the_place_once_and_the_new_log_once(world: World) -> None:
+    store = world.process()
+    store.admin.create_topic("t")
+    assert store.requests["LIST"] == 2
 
 
 def test_a_crash_between_the_description_and_the_log_is_gone_on_from(world: World) -> None:
@@ -111,13 +117,15 @@ def test_processes_that_make_a_store_at_once_make_one(world: World, attempt: int
 
 def test_a_process_that_meets_another_ones_probe_or_description_joins_in(world: World) -> None:
     first, second = world.process(), world.process()
-    look = second._existing_description
-    looks = iter([lambda: None])
+    get = second.object_store.get
+    reads = iter([ObjectNotFound(DESCRIPTION_PATH)])
 
-    def before_the_other_wrote() -> object:
-        return next(looks, look)()
+    def before_the_other_wrote(path: str) -> StoredObject:
+        for error in reads:
+            raise error
+        return get(path)
 
-    second._existing_description = before_the_other_wrote  # type: ignore[method-assign, assignment]
+    second.object_store.get = before_the_other_wrote  # type: ignore[method-assign]
     made = first.create()
     first.admin.create_topic("t")
 

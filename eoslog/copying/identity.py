@@ -25,10 +25,11 @@ def with_new_identity(state: StoreState, store_id: str) -> StoreState:
     source = state.store_id
     versions = dict(state.application_versions)
     for key, last in state.application_versions.items():
-        if last.query_id is None:
+        # The aliases of earlier copies stay as they are: no query commits under them.
+        if last.query_id is None or _OF_ANOTHER_STORE.search(key.transactional_id):
             continue
         versions[key] = last._replace(query_id=_foreign(last.query_id, source))
-        if key.application_id == key.transactional_id:
+        if key.application_id == key.transactional_id and not _OF_ANOTHER_STORE.search(last.query_id):
             alias = _foreign(key.transactional_id, source)
             versions[key._replace(transactional_id=alias, application_id=alias)] = last
     transactions = {
@@ -53,5 +54,5 @@ def _of_source(commit: LastCommit | None, source: str) -> LastCommit | None:
 
 
 def _foreign(name: str, source: str) -> str:
-    # A name of a copy gets the id of the copy. Any other "@" belongs to the name, so two names stay two.
+    # A name of a copy gets the id of the newest copy. Any other "@" belongs to the name, so two names stay two.
     return f"{_OF_ANOTHER_STORE.sub('', name)}@{source}"

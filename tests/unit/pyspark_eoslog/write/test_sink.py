@@ -475,6 +475,18 @@ def test_a_copied_checkpoint_repeats_nothing_on_a_copy_with_a_new_identity(store
     assert numbers(target) == [1, 2]
 
 
+def test_a_copied_checkpoint_repeats_nothing_on_the_second_copy_of_a_copy(store: eoslog.Store) -> None:
+    source_id = store.describe().store_id
+    stream(store, "q", 0, 1)
+    first = copied(store, new_identity=True)
+    stream(first, "q", 1, 2, startanewafter=f"q@{source_id}:0", run="new run")
+
+    second = copied(first, new_identity=True)
+    stream(second, "q", 1, 2, checkpointlocation="/copied")
+
+    assert numbers(second) == [1, 2]
+
+
 def test_copied_checkpoints_of_queries_with_similar_ids_repeat_nothing(store: eoslog.Store) -> None:
     ids = {"q": "etl@eu", "r": "etl@us"}
     for number, (query, named) in enumerate(ids.items()):

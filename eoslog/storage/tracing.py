@@ -66,6 +66,7 @@ def _api() -> Any:
     return trace if hasattr(trace, "use_span") else None
 
 
+@_harmless
 def _tracer() -> Tracer | None:
     """Return the tracer of the program's provider.
 
@@ -216,7 +217,7 @@ def end(found: Span | None) -> None:
 
 @_harmless
 def link(found: Span | None, other: SpanContext | None) -> None:
-    """Link a span to another one, unless it is the same or has ended."""
+    """Link a span to another one. Do nothing if both are the same, or if the first has ended."""
     if found is not None and other is not None and found.is_recording() and found.get_span_context() != other:
         found.add_link(other)
 

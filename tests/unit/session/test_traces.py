@@ -567,6 +567,17 @@ def test_without_a_provider_the_api_alone_records_nothing(
     assert recorded.spans == []
 
 
+def test_a_provider_that_is_not_installed_fails_no_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenTelemetry then raises an error each time it is asked for its provider."""
+    with store.producer() as producer:
+        producer.send("t", b"1", partition=0)
+        producer.send("t", b"2", partition=1)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "not_installed")
+
+    assert sorted(store.scan("t").to_table()["value"].to_pylist()) == [b"1", b"2"]
+
+
 def test_the_extra_needs_only_the_api() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (needed,) = project["optional-dependencies"]["opentelemetry"]

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from eoslog.errors import CorruptRecord
+from eoslog.format.data_file import DECODING_ERRORS
 
 PARTITION_COLUMN = "_partition"
 BASE_OFFSET_COLUMN = "_base_offset"
@@ -132,7 +133,7 @@ def decode_version(body: bytes, path: str) -> list[Action]:
     try:
         lines = [json.loads(line) for line in body.decode().splitlines() if line]
         return [decode_action(name, fields) for line in lines for name, fields in line.items() if name in _ACTIONS]
-    except (ValueError, AttributeError, RecursionError, ValidationError) as error:
+    except DECODING_ERRORS as error:
         raise damaged(path, error) from None
 
 

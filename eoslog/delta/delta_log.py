@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from eoslog.delta.actions import (
     Action,
@@ -24,6 +23,7 @@ from eoslog.delta.actions import (
     decode_version,
 )
 from eoslog.errors import CorruptRecord
+from eoslog.format.data_file import DECODING_ERRORS
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 
 DELTA_LOG = "_delta_log"
@@ -161,22 +161,24 @@ class DeltaLog:
 
     def _read_checkpoint(self) -> DeltaTable:
         table = DeltaTable()
-        try:
-            body = self._store.get(self._last_checkpoint_path).body
-        except ObjectNotFound:
+        version = _last_checkpoint(self._store, self._last_checkpoint_path)
+        if version is None:
             return table
+        path = self._path(version, "checkpoint.parquet")
         try:
-            version = int(json.loads(body)["version"])
-            path = self._path(version, "checkpoint.parquet")
-            rows = pq.read_table(pa.BufferReader(self._store.get(path).body))
+            body = self._store.get(path).body
+        except ObjectNotFound as error:
+            raise damaged(self._last_checkpoint_path, error) from None
+        try:
+            rows = pq.read_table(pa.BufferReader(body))
             found = [
                 decode_action(name, {key: value for key, value in fields.items() if value is not None})
                 for name in _NAMES.values()
                 for fields in rows.column(name).to_pylist(maps_as_pydicts="strict")
                 if fields is not None
             ]
-        except (ObjectNotFound, ValueError, KeyError, TypeError, pa.ArrowException, ValidationError) as error:
-            raise damaged(self._last_checkpoint_path, error) from None
+        except DECODING_ERRORS as error:
+            raise damaged(path, error) from None
         table.apply(version, found)
         return table
 
@@ -207,8 +209,8 @@ class DeltaLog:
         """True if the newest version needs a checkpoint."""
         return self.table.version >= max(self._checkpoint_version, 0) + CHECKPOINT_VERSIONS
 
-    def write_checkpoint(self) -> str:
-        """Write a checkpoint of the newest known version, and return its path.
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint of the newest known version.
 
         Several processes may write checkpoints in any order. Each checkpoint is complete, and ``_last_checkpoint`` is
         only the place where a reader starts.
@@ -223,22 +225,51 @@ class DeltaLog:
         pq.write_table(pa.table(rows, schema=_CHECKPOINT_SCHEMA), sink)
         path = self._path(self.table.version, "checkpoint.parquet")
         # If the checkpoint exists, another process has written the same.
-        self._store.put_if_absent(path, bytes(sink.getvalue()))
+        if self._store.put_if_absent(path, bytes(sink.getvalue())) is PutOutcome.CONFLICT:
+            # Another process is putting it now, and may fail. A later version gets a checkpoint then.
+            return
         last = {"version": self.table.version, "size": len(actions)}
         self._store.put(self._last_checkpoint_path, json.dumps(last).encode())
         self._checkpoint_version = self.table.version
-        return path
 
 
-def unneeded_objects(objects: Sequence[ObjectInfo], before_ms: int) -> list[str]:
-    """Return the objects before the newest checkpoint that is older than a time (ms). Readers of later versions do not
-    need them.
+def _last_checkpoint(store: ObjectStore, path: str) -> int | None:
+    """Return the version of the checkpoint at which readers start; None if there is none.
+
+    Raises:
+        CorruptRecord: the object cannot be read.
+    """
+    try:
+        body = store.get(path).body
+    except ObjectNotFound:
+        return None
+    try:
+        return int(json.loads(body)["version"])
+    except DECODING_ERRORS as error:
+        raise damaged(path, error) from None
+
+
+def unneeded_objects(store: ObjectStore, objects: Sequence[ObjectInfo], before_ms: int) -> list[str]:
+    """Return the objects of a log before the newest checkpoint that is older than a time (ms).
+
+    Readers of later versions do not need them. A process that was paused while it wrote a checkpoint may make an older
+    one the place where readers start. Then everything from there on is kept.
+
+    Args:
+        objects: all objects of the log.
+
+    Raises:
+        CorruptRecord: the place where readers start cannot be read.
     """
     versions = [(int(name[1]), info) for info in objects if (name := _NUMBERED.fullmatch(info.path.rpartition("/")[2]))]
     old = [
         version for version, info in versions if info.path.endswith(".parquet") and info.last_modified_ms < before_ms
     ]
-    return [info.path for version, info in versions if old and version < max(old)]
+    if not old:
+        return []
+    start = _last_checkpoint(store, f"{objects[0].path.rpartition('/')[0]}/_last_checkpoint")
+    first = max(old) if start is None else min(start, max(old))
+    return [info.path for version, info in versions if version < first]
 
 
 def _digest(body: bytes) -> bytes:

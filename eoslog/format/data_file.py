@@ -37,6 +37,20 @@ removed rows are missing. eoslog reads the column only if rows of a batch were r
 offsets.
 """
 
+DECODING_ERRORS = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    NotImplementedError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+)
+"""What the decoders of Parquet and JSON raise for damaged bytes."""
+
 _LEAST_NUMBER_BYTES = 4
 """About how many bytes a number takes in memory. Its encoding may take none."""
 _LARGEST_HOLE_BYTES = 64 << 10
@@ -401,8 +415,8 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
 def _check_footer(footer: pq.FileMetaData, expected_rows: int, name: str) -> None:
     """Refuse a footer whose numbers contradict the entry, or would make the decoder allocate without bound.
 
-    It does not check column chunks but leaves them to the decoder: pyarrow terminates the process if Python merely
-    accesses the metadata of a forged column chunk.
+    It does not check column chunks: pyarrow terminates the process if Python merely accesses the metadata of a forged
+    one. Only a read of some columns or with a predicate accesses them (docs/security.md).
     """
     if footer.num_rows != expected_rows:
         raise CorruptRecord(f"{name}: has {footer.num_rows} rows, but its entry says {expected_rows}")
@@ -464,17 +478,6 @@ def corrupt_if_unreadable(name: str) -> Iterator[None]:
         yield
     except CorruptRecord:
         raise
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        NotImplementedError,
-        OverflowError,
-        MemoryError,
-        RecursionError,
-    ) as error:
+    except DECODING_ERRORS as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CorruptRecord(f"{name}: cannot be read as a data file: {reason}") from error

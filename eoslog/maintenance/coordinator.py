@@ -451,7 +451,7 @@ class Coordinator:
         return compact_keys(store.log, store.object_store, store.environment, tables=KnownTables.of(store)).partitions
 
     def publish(self) -> list[Publication]:
-        """Publish the topics whose setting ``publish`` is ``delta``. Return the tables that have a new version."""
+        """Publish the topics whose setting ``publish`` is ``delta``. Return the tables whose files have changed."""
         self._store.describe()
         return Publisher.of(self._store).publish_all()
 

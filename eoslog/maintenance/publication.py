@@ -208,7 +208,7 @@ class Publisher:
         return self._log.read(lambda state, slot: TopicSnapshot.of(state, slot, topic), refresh=refresh)
 
     def publish_all(self) -> list[Publication]:
-        """Publish all topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
+        """Publish all topics whose setting ``publish`` is ``delta``. Return the tables whose files have changed.
 
         The call reads the newest slot. A topic that has not changed since its last publication by this object costs no
         further request. So a table that another program deletes is published again when its topic changes, or by

@@ -136,7 +136,7 @@ def vacuum(
             # Only after the deletion: if the process dies before, the next vacuum still knows these files.
             log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
         for objects in delta_logs.values():
-            _delete(store, unneeded_objects(objects, now_ms - LOG_RETENTION_MS))
+            _delete(store, unneeded_objects(store, objects, now_ms - LOG_RETENTION_MS))
     return report
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from eoslog.cli.dump import part_lines
 from eoslog.cli.table_files import first_columns, read_tables
 from eoslog.copying.decisions import decode_decision
+from eoslog.delta.delta_log import DeltaLog
 from eoslog.errors import EosLogError, InvalidOption
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.data_file import read_data_file
@@ -47,9 +48,10 @@ from pyspark_eoslog.options.offset_options import starting_offsets
 from pyspark_eoslog.options.source_options import Options
 from pyspark_eoslog.spark_schemas import as_described
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets
-from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_store
+from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_store, samples
 
 NAME = "some/path"
+LAST_CHECKPOINT = {"_last_checkpoint": b'{"version": 7}'}
 
 
 def _state() -> StoreState:
@@ -103,6 +105,18 @@ def _publication(body: bytes) -> None:
     assert machine.fold(_state(), 1_000, written) is None
     draft.merge()
     _use(state)
+
+
+def _delta_log(objects: Mapping[str, bytes]) -> None:
+    store = MemoryStore(Environment())
+    for name, body in objects.items():
+        store.put(f"t/_delta_log/{name}", body)
+    DeltaLog(store, "t/").refresh()
+
+
+def _last_delta_checkpoint(body: bytes) -> None:
+    (checkpoint,) = samples()["Delta checkpoint"]
+    _delta_log({"_last_checkpoint": body, f"{0:020d}.checkpoint.parquet": checkpoint})
 
 
 def _checkpoint_root(body: bytes) -> None:
@@ -278,6 +292,9 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "entry": _entry,
     "publication": _publication,
     "copy decision": lambda body: _ignore(decode_decision(body, NAME)),
+    "Delta version": lambda body: _delta_log({f"{0:020d}.json": body}),
+    "Delta checkpoint": lambda body: _delta_log({f"{7:020d}.checkpoint.parquet": body, **LAST_CHECKPOINT}),
+    "last Delta checkpoint": _last_delta_checkpoint,
     "checkpoint root": _checkpoint_root,
     "checkpoint part store": _checkpoint_part("store"),
     "checkpoint part transactions": _checkpoint_part("transactions"),

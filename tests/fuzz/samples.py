@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 import eoslog
+from eoslog.delta.delta_log import DeltaLog
 from eoslog.format.partition_rows import PARTITIONS_PREFIX
 from eoslog.format.topic_schemas import encode_schema
 from eoslog.log.checkpoint import inline_body, read_root
@@ -194,6 +195,8 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
     store.admin.copy(target)
     decisions = target.object_store.list(".copy/")
     found["copy decision"] += [target.object_store.get(info.path).body for info in decisions]
+    for kind, path in _published(target).items():
+        found[kind].append(target.object_store.get(path).body)
     for name, body in checkpoint_parts().items():
         if name == partitions_part() or "/" not in name:
             found[f"checkpoint part {name.partition('/')[0]}"].append(body)
@@ -255,6 +258,21 @@ def _stream_offsets() -> tuple[StreamOffsets, StreamOffsets]:
         StreamOffsets(store.describe().store_id, ids, ends, began=began),
         StreamOffsets(store.describe().store_id, ids, {}, 12, is_initial=True, began=Began(slot=7)),
     )
+
+
+def _published(store: Store) -> Mapping[str, str]:
+    """The objects of a Delta log, by kind."""
+    store.admin.alter_topic("flights", publish="delta")
+    version = store.admin.publish("flights").version
+    delta_log = DeltaLog(store.object_store, "flights/")
+    delta_log.refresh()
+    delta_log.write_checkpoint()
+    path = f"flights/_delta_log/{version:020d}"
+    return {
+        "Delta version": f"{path}.json",
+        "Delta checkpoint": f"{path}.checkpoint.parquet",
+        "last Delta checkpoint": "flights/_delta_log/_last_checkpoint",
+    }
 
 
 def _json_lines() -> bytes:

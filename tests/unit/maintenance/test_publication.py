@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from eoslog import CorruptRecord, InvalidTopic, Store, TopicConfig, TopicPartition, UnsupportedSchema
+from eoslog.delta.delta_log import DeltaLog
 from eoslog.errors import StoreUnavailable
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
+from eoslog.maintenance.publication import Publisher
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer
+from eoslog.storage.object_store import PutOutcome
 from tests.delta_logs import rows_by_stream, slot_of, versions
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 from tests.unit.support.overwriting import overwrite
@@ -657,6 +661,78 @@ def test_a_damaged_delta_log_is_reported_and_does_not_touch_the_topic(world: Wor
         world.process().admin.publish("t")
 
     assert store.scan("t").to_table()["key"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"PAR1", b'{"version": 1e999}', b"[" * 100_000, b'{"version": 5}', b"page", b"columns"]
+)
+def test_a_damaged_checkpoint_stops_the_publication_of_no_other_topic(world: World, damaged: bytes) -> None:
+    store = world.process()
+    create(store, segment_batches=1000)
+    for key in range(101):
+        write(store, key)
+        store.admin.publish("t")
+    write(store, 101)
+    store.admin.create_topic("u", config=TopicConfig(publish="delta"))
+    checkpoint, last = f"t/_delta_log/{100:020d}.checkpoint.parquet", "t/_delta_log/_last_checkpoint"
+    if damaged == b"page":
+        body = store.object_store.get(checkpoint).body
+        store.object_store.put(checkpoint, body[:4] + bytes(100) + body[104:])
+    elif damaged == b"columns":
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({name: [1] for name in ("txn", "add", "remove", "metaData", "protocol")}), sink)
+        store.object_store.put(checkpoint, bytes(sink.getvalue()))
+    else:
+        store.object_store.put(last if damaged[:1] in (b"{", b"[") else checkpoint, damaged)
+    other = world.process()
+
+    with pytest.raises(CorruptRecord, match="Delete the directory _delta_log"):
+        Publisher.of(other).publish_all()
+
+    assert len(list(versions(store.object_store, "u"))) == 1
+
+
+def test_a_checkpoint_that_another_process_is_putting_is_not_named_before_it_is_there(store: Store) -> None:
+    put_if_absent = store.object_store.put_if_absent
+
+    def conflict(path: str, body: bytes) -> PutOutcome:
+        return PutOutcome.CONFLICT if path.endswith(".checkpoint.parquet") else put_if_absent(path, body)
+
+    store.object_store.put_if_absent = conflict  # type: ignore[method-assign]
+    for key in range(101):
+        write(store, key)
+        store.admin.publish("t")
+    assert not [each.path for each in store.object_store.list("t/_delta_log/_last_checkpoint")]
+    store.object_store.put_if_absent = put_if_absent  # type: ignore[method-assign]
+    write(store, 101)
+    store.admin.publish("t")
+
+    assert json.loads(store.object_store.get("t/_delta_log/_last_checkpoint").body)["version"] == 101
+
+
+def test_a_checkpoint_stays_while_readers_start_there(world: World) -> None:
+    """A process that was paused while it wrote the checkpoint of version 100 named it after that of 101."""
+    store = world.process()
+    create(store, segment_batches=1000)
+    for key in range(101):
+        write(store, key)
+        store.admin.publish("t")
+    named = store.object_store.get("t/_delta_log/_last_checkpoint").body
+    other = DeltaLog(store.object_store, "t/")
+    other.refresh()
+    write(store, 101)
+    store.admin.publish("t")
+    other.refresh()
+    other.write_checkpoint()
+    store.object_store.put("t/_delta_log/_last_checkpoint", named)
+    world.pass_time(31 * 24 * 3600 * 1000)
+
+    vacuum(store.log, store.object_store)
+
+    left = [info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/")]
+    assert min(left) == f"{100:020d}.checkpoint.parquet"
+    write(store, 102)
+    assert world.process().admin.publish("t").version == 102
 
 
 def test_a_delta_log_with_a_gap_is_reported_each_time(world: World, store: Store) -> None:

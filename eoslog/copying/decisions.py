@@ -13,16 +13,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from eoslog.errors import CorruptRecord, StoreUnavailable, UnsupportedFormat, first_problem
+from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
 from eoslog.log.slots import CheckpointReference
 from eoslog.session.description import COPY_DIRECTORY
 from eoslog.state.entry_fields import Hex, Milliseconds
-from eoslog.storage.environment import Backoff, Environment
-from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+from eoslog.storage.put_once import put_once
 
 FORMAT_VERSION = 1
-_ATTEMPTS = 5
-_BACKOFF = Backoff(first_ms=75, longest_ms=5_000)
 
 
 class _Decision(BaseModel):
@@ -115,24 +114,6 @@ class Decisions:
         else:
             self.is_complete = True
         self._next += 1
-
-
-def put_once(store: ObjectStore, environment: Environment, path: str, body: bytes) -> None:
-    """Put an object unless one of this path exists. The caller reads which one it is.
-
-    Raises:
-        StoreUnavailable: the outcome is unknown. The put may land later.
-    """
-    failures = 0
-    while True:
-        try:
-            if store.put_if_absent(path, body) is not PutOutcome.CONFLICT:
-                return
-        except StoreUnavailable:
-            if failures == _ATTEMPTS - 1:
-                raise
-        failures += 1
-        environment.sleep_ms(_BACKOFF.pause_ms(failures, (1 + environment.jitter()) / 2))
 
 
 def _path(number: int) -> str:

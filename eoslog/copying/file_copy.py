@@ -53,7 +53,7 @@ class CopiedFiles:
     """Files that are at the target."""
     bytes: int = 0
     reused: int = 0
-    """Those of them that an earlier run had copied. They were read and checked again."""
+    """The number of files that an earlier run had copied. They were read and checked again."""
 
 
 class FileCopy:
@@ -126,7 +126,7 @@ class FileCopy:
                 yield _Item(segment.index, partition_id)
 
     def _copy_group(self, threads: ThreadPoolExecutor, group: list[_Item]) -> list[bytes]:
-        """Copy files, and return their contents. A file that may be missing, and is, is empty."""
+        """Copy files, and return their contents. The content of an optional file that is missing is empty."""
         plans = [(item, item.file.path in self._at_target(item.partition_id)) for item in group]
         found = list(threads.map(self._copy_one, plans))
         self.copied.files += sum(body is not None for body, _ in found)

@@ -15,10 +15,9 @@ slot of the plan, as if older slots had been deleted.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions, put_once
+from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions
 from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped
 from eoslog.copying.identity import with_new_identity
 from eoslog.errors import (
@@ -45,6 +44,7 @@ from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.store_state import StoreState
 from eoslog.storage.probe import probe_put_if_absent
+from eoslog.storage.put_once import put_once
 from eoslog.verification.findings import Finding, Progress, Severity, no_progress
 from eoslog.verification.store_checks import verify
 
@@ -96,7 +96,7 @@ class StoreCopy:
 
         Raises:
             NotAStore: the source is no store, or the target holds other objects.
-            StoreAlreadyExists: the target is another store, or has a slot from before the source.
+            StoreAlreadyExists: the target is another store, or a copy of a slot that the source's log does not have.
             InvalidRequest: the target lies in the source, or an unfinished copy of another kind is there.
             CorruptRecord: the source is damaged. The target is no store then.
             PutIfAbsentUnsupported: the target cannot hold a store.
@@ -112,7 +112,8 @@ class StoreCopy:
             return complete
         begun = self._begin()
         copied = CopiedFiles()
-        for _ in range(_MOST_PLANS):
+        drops = 0
+        while drops < _MOST_PLANS:
             plan = self._decisions.plan
             if plan is None:
                 self._plan(begun)
@@ -124,7 +125,9 @@ class StoreCopy:
                 copied = self._copy_files(plan)
             except FileDropped as dropped:
                 _logger.info("%s: a newer slot than %d is copied: %s", self._source.url, plan.slot, dropped)
-                self._plan(begun)
+                drops += 1
+                if drops < _MOST_PLANS:
+                    self._plan(begun)
                 continue
             self._environment.reached("store.copy.files_copied")
             self._decisions.decide(CopyCompleted())
@@ -138,7 +141,7 @@ class StoreCopy:
         """Return the report of a copy of this source that is complete; None if the target is no store.
 
         Raises:
-            StoreAlreadyExists: the target is another store, or has a slot from before the source.
+            StoreAlreadyExists: the target is another store, or a copy of a slot that the source's log does not have.
         """
         found = find_description(self._store)
         if found is None:
@@ -154,9 +157,10 @@ class StoreCopy:
         return CopyReport(self._target.url, found.store_id, found.copied.slot, was_complete=True)
 
     def _check_slot(self, slot: int) -> None:
-        """Check that the source may have had this slot. A source that is itself a copy begins after its own slot.
+        """Check that the source's own log may have had a slot.
 
-        So an older copy of the same store, and the source itself under another URL, are no copies of the source.
+        The log of a source that is itself a copy begins after the copied slot. A target at an earlier slot is then the
+        source itself under another URL, or an older copy of the same store.
 
         Raises:
             StoreAlreadyExists
@@ -280,8 +284,9 @@ class StoreCopy:
         """
         description = self._description(begun, plan)
         # A store that another process created here meanwhile must not get these slots.
-        with suppress(NotAStore):
-            self._check_own(description)
+        found = find_description(self._store)
+        if found is not None:
+            self._check_own(found, description)
         for number, record in enumerate(plan.records, start=1):
             path, body = slot_path(plan.slot + number), record.encode()
             put_once(self._store, self._environment, path, body)
@@ -335,16 +340,14 @@ class StoreCopy:
 
     def _put_description(self, description: StoreDescription) -> None:
         put_once(self._store, self._environment, DESCRIPTION_PATH, encode_description(description))
-        self._check_own(description)
+        self._check_own(read_description(self._store), description)
 
-    def _check_own(self, description: StoreDescription) -> None:
-        """Check that the target is the copy.
+    def _check_own(self, found: StoreDescription, description: StoreDescription) -> None:
+        """Check that the store at the target is the copy.
 
         Raises:
-            NotAStore
             StoreAlreadyExists: it is another store.
         """
-        found = read_description(self._store)
         if found != description:
             raise StoreAlreadyExists(
                 f"there is a store at {self._target.url} already, its id is {found.store_id}. Another process created "

@@ -49,9 +49,10 @@ from eoslog.state.topics import topic_named
 from eoslog.state.transaction_requests import AbortOverdueTransactions
 from eoslog.state.transactions import overdue_transactions
 from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectStore, PutOutcome
+from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY, probe_put_if_absent
 from eoslog.storage.process import HomeProcess
+from eoslog.storage.put_once import put_once
 
 T = TypeVar("T")
 _LARGEST_PROBE = 100
@@ -84,7 +85,6 @@ class Session:
         self.object_store = object_store
         self.environment = environment
         self._opened = _Opened(HomeProcess("store"), self._open_log(log_config), {})
-        self.indexes = SegmentIndexes(object_store)
         self.call_times = CallTimes()
         """The total time that the calls of this store's producers took."""
         self.overdue_transactions = OverdueTransactions(self)
@@ -118,6 +118,11 @@ class Session:
         found = kept.get(kind)
         # If several threads make one, all of them get the first.
         return kept.setdefault(kind, make()) if found is None else found  # type: ignore[no-any-return]
+
+    @property
+    def indexes(self) -> SegmentIndexes:
+        """This process's cache of segment indexes."""
+        return self.kept(SegmentIndexes, lambda: SegmentIndexes(self.object_store))
 
     def _open_log(self, config: LogConfig | None) -> Log[StoreState]:
         log: Log[StoreState] = Log(self.object_store, StoreMachine(), self.environment, config)
@@ -271,9 +276,8 @@ class Session:
             probe=ProbeRecord(put_if_absent=True, time_ms=now_ms),
         )
         body = encode_description(description)
-        if self.object_store.put_if_absent(DESCRIPTION_PATH, body) is PutOutcome.CREATED:
-            return description
-        return read_description(self.object_store)
+        is_ours = put_once(self.object_store, self.environment, DESCRIPTION_PATH, body)
+        return description if is_ours else read_description(self.object_store)
 
     def resolve(self, error: CommitStateUnknown, *, timeout_ms: int | None = None) -> bool:
         """Return True if the append that raised ``error`` has landed. After an answer of False it never lands.

@@ -10,7 +10,7 @@ import pytest
 
 import eoslog
 from eoslog import Store, TopicPartition
-from eoslog.copying import file_copy
+from eoslog.copying import file_copy, store_copy
 from eoslog.errors import (
     CorruptRecord,
     InvalidRequest,
@@ -161,6 +161,21 @@ def test_a_source_that_deletes_files_too_fast_is_no_endless_copy(source: Store, 
 
     assert not is_store(place)
     source.admin.copy(place.process())
+    check_copy(place.process(), *state_of(source), source)
+
+
+def test_a_source_that_stops_deleting_files_in_time_is_copied(source: Store, place: Place, world: World) -> None:
+    plans = []
+
+    def meanwhile(point: str) -> None:
+        if point == "store.copy.planned":
+            plans.append(point)
+            if len(plans) < store_copy._MOST_PLANS:
+                rewrite_everything(world.process(), world)
+
+    source.admin.copy(place.hooked(meanwhile))
+
+    assert len(plans) == store_copy._MOST_PLANS
     check_copy(place.process(), *state_of(source), source)
 
 

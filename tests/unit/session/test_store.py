@@ -98,6 +98,23 @@ def test_a_creation_without_an_answer_is_repeated(world: World, lands: bool) -> 
     assert world.process().read(lambda state, slot: (state.store_id, slot)) == (store.describe().store_id, 0)
 
 
+def test_a_creation_in_conflict_with_a_put_that_fails_goes_on(world: World) -> None:
+    """S3 answers 409 while another put of the key is under way. That put may fail then."""
+    store = world.process()
+    put_if_absent = store.object_store.put_if_absent
+    conflicts = iter([PutOutcome.CONFLICT] * 2)
+
+    def conflict(path: str, body: bytes) -> PutOutcome:
+        found = next(conflicts, None) if path == DESCRIPTION_PATH else None
+        return put_if_absent(path, body) if found is None else found
+
+    store.object_store.put_if_absent = conflict  # type: ignore[method-assign]
+
+    store.admin.create_topic("t")
+
+    assert world.process().admin.list_topics() == ["t"]
+
+
 @pytest.mark.parametrize("attempt", range(5))
 def test_processes_that_make_a_store_at_once_make_one(world: World, attempt: int) -> None:
     stores = [world.process() for _ in range(4)]

@@ -520,10 +520,11 @@ class Producer:
             self._committing = (work,)
             self.flush()
             staged = self._sender.staged_batches()
+            was_prepared = self._requests.prepared is not None
             holds = self._sender.has_appended or staged or self._requests.has_offsets or work is not None
             committed = True
             summary: CommitSummary | None = None
-            if holds or self._requests.prepared is not None:
+            if holds or was_prepared:
                 upload_ms = self._sender.upload_ms
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
                 committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
@@ -534,10 +535,11 @@ class Producer:
                 # The transaction is committed. Nothing that goes wrong with its log line may say otherwise, not even an
                 # error of a handler of the application.
                 with suppress(Exception):
-                    self._log_commit(summary, was_replay=not committed)
+                    self._log_commit(None if was_prepared else summary, was_replay=not committed)
             return committed
 
-    def _log_commit(self, summary: CommitSummary, *, was_replay: bool) -> None:
+    def _log_commit(self, summary: CommitSummary | None, *, was_replay: bool) -> None:
+        """Log a commit. The summary of a prepared transaction is None: its rows were counted before the prepare."""
         name = quoted(self.transactional_id)
         if was_replay:
             _logger.info("%s: transactional id %s: the version was committed before", self._store.url, name)
@@ -552,6 +554,10 @@ class Producer:
         # The transaction is committed, so an error while logging must not reach the caller.
         with suppress(EosLogError):
             slot = self._store.read(snapshot, refresh=False)
+        if summary is None:
+            prepared = "%s: transactional id %s committed its prepared transaction at slot %s"
+            _logger.info(prepared, self._store.url, name, slot)
+            return
         _logger.info(
             "%s: transactional id %s committed %s in %s at slot %s, open for %s ms",
             self._store.url,

@@ -57,6 +57,24 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
     assert told(caplog, REQUESTS) == []
 
 
+def test_a_prepared_transaction_is_logged_without_the_rows_that_its_prepare_counted(
+    store: eoslog.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = store.producer("etl-1")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"v")
+    prepared = producer.prepare_transaction()
+    caplog.set_level(logging.INFO, "eoslog")
+
+    producer.complete_transaction(prepared)
+
+    slot = store.admin.last_committed("etl-1").slot
+    assert told(caplog, "eoslog.producer") == [
+        f"{store.url}: transactional id 'etl-1' committed its prepared transaction at slot {slot}"
+    ]
+
+
 class _Handler(logging.Handler):
     """Hands lines to a function."""
 

@@ -30,7 +30,7 @@ def is_logged() -> bool:
 class TimedRequest:
     """One request, or the deletion of several objects by one call. Use it as a context manager."""
 
-    __slots__ = ("_began_ns", "_environment", "_path", "_store", "_verb", "is_answered", "outcome", "span")
+    __slots__ = ("_began_ns", "_environment", "_path", "_store", "_verb", "is_answered", "outcome", "paused_ns", "span")
 
     def __init__(self, store: ObjectStore, environment: Environment, verb: str, path: str | Sequence[str]) -> None:
         self._store = store
@@ -39,6 +39,8 @@ class TimedRequest:
         self._path = path
         self.outcome: object = None
         """What the log line and the span say; the name of the error's class if None."""
+        self.paused_ns = 0
+        """How long the request waited for its caller. Its time does not include this."""
         self.is_answered = False
         """True if an error of the request is an answer that callers expect, such as a missing object."""
 
@@ -50,7 +52,7 @@ class TimedRequest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        duration_ns = self._environment.monotonic_ns() - self._began_ns
+        duration_ns = self._environment.monotonic_ns() - self._began_ns - self.paused_ns
         self._store.request_times.add(self._verb, duration_ns)
         outcome = type(error).__name__ if self.outcome is None else self.outcome
         if is_logged():
@@ -92,7 +94,11 @@ def logged(verb: str) -> Callable[[_Method], _Method]:
                 try:
                     for each in method(self, path, **options):
                         found += 1
-                        yield each
+                        paused_ns = self._environment.monotonic_ns()
+                        try:
+                            yield each
+                        finally:
+                            request.paused_ns += self._environment.monotonic_ns() - paused_ns
                     ending = "done"
                 except Exception as error:
                     ending = type(error).__name__
@@ -106,7 +112,7 @@ def logged(verb: str) -> Callable[[_Method], _Method]:
 
 
 def _bytes_in(*bodies: Any) -> int | None:
-    """Return the size of a request's body, or of its answer's; None if there is none."""
+    """Return the size of the first body among these values (bytes); None if there is none."""
     for body in bodies:
         if isinstance(body, StoredObject):
             return len(body.body)

@@ -29,6 +29,7 @@ _KINDS = {
     "PutObject": "PUT",
     "GetObject": "GET",
     "ListObjectsV2": "LIST",
+    "ListMultipartUploads": "LIST",
     "DeleteObject": "DELETE",
     "DeleteObjects": "DELETE",
 }

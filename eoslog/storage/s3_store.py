@@ -217,12 +217,11 @@ class S3Store(ObjectStore):
         async def attempt() -> StoredObject:
             try:
                 answer = await self._send("get_object", Key=key, **parameters)
-                async with answer["Body"] as stream:
-                    body = await stream.read()
             except Exception as error:
                 if status_of(error) == 416:
                     return StoredObject(b"", 0)
                 raise translated(error, self.url, path) from error
+            body = answer["Body"]
             if "ContentLength" not in answer or "LastModified" not in answer:
                 raise StoreUnavailable(
                     f"{self.url}: {path!r} came without its length or time, as no S3 server answers; check endpoint_url"
@@ -300,7 +299,7 @@ class S3Store(ObjectStore):
         return await self._retried(attempt)
 
     async def _send(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """Send one request. Observe the ``Date`` of its answer, also of an error."""
+        """Send one request, and return its answer with all of its body. Observe its ``Date``, also that of an error."""
         # The parameters hold neither credentials nor a signature.
         path = str(parameters.get("Key", parameters.get("Prefix", ""))).removeprefix(self._key_prefix)
         if "Range" in parameters:
@@ -308,7 +307,11 @@ class S3Store(ObjectStore):
         with TimedRequest(self, self._environment, operation.split("_")[0].upper(), path) as request:
             try:
                 client = await self._connected().client()
-                answer: Mapping[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
+                answer: dict[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
+                self._observe(answer)
+                if operation == "get_object":
+                    async with answer["Body"] as stream:
+                        answer["Body"] = await stream.read()
             except Exception as error:
                 self._observe(answer_of(error))
                 if answer_of(error):
@@ -316,7 +319,6 @@ class S3Store(ObjectStore):
                     request.is_answered = status_of(error) in _EXPECTED
                 tracing.describe(request.span, {"http.response.status_code": status_of(error) or None})
                 raise
-            self._observe(answer)
             status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
             request.outcome = status
             size = answer.get("ContentLength") if "Body" not in parameters else len(parameters["Body"])

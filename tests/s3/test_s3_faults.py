@@ -224,6 +224,20 @@ def test_a_truncated_body_is_noticed_and_read_again(store: S3Store, fault_proxy:
     assert_nothing_was_sent_unseen(store, fault_proxy)
 
 
+def test_the_log_line_of_a_truncated_body_is_no_success(
+    store: S3Store, fault_proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.put("a", bytes(100_000))
+    fault_proxy.truncate("/a$", times=1)
+    caplog.set_level(logging.DEBUG, "eoslog.storage.requests")
+
+    store.get("a")
+
+    truncated, whole = (each.getMessage() for each in caplog.records if "GET a" in each.getMessage())
+    assert ": 200 in" in whole
+    assert ": 200 in" not in truncated
+
+
 def test_a_body_that_is_truncated_each_time_is_never_returned(store: S3Store, fault_proxy: FaultProxy) -> None:
     store.put("a", b"0123456789")
     fault_proxy.truncate("/a$", times=100)

@@ -184,15 +184,15 @@ class _Compiler:
         column, literal = self._column(node.this), self._literal(node.expression)
         found: Condition = Constant(None)
         if literal is not None:
-            prefix, rest, _ = literal.text.partition("%")
-            is_prefix = rest == "%" and literal.text == f"{prefix}%"
+            prefix, percent, _ = literal.text.partition("%")
+            is_prefix = percent and literal.text == f"{prefix}%"
             if literal.kind is not LiteralKind.TEXT or not pa.types.is_string(column.type):
                 self._refuse(node, "LIKE compares text with a text")
             if column.name in self._collated:
                 self._refuse(node, f"the text of column {column.name!r} has a collation")
-            if "_" in prefix or "\\" in prefix or (rest and not is_prefix):
+            if "_" in prefix or "\\" in prefix or (percent and not is_prefix):
                 self._refuse(node, "only a prefix pattern such as 'abc%' is supported, without '_' and '\\'")
-            found = StartsWith(column.name, prefix) if rest else OneOf(column.name, (prefix,))
+            found = StartsWith(column.name, prefix) if percent else OneOf(column.name, (prefix,))
         return Not(found) if node.args.get("negate") else found
 
     def _is_true(self, column: pa.Field[Any]) -> Condition:

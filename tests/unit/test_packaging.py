@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -98,6 +99,21 @@ def test_the_wheel_of_the_sources_is_that_of_the_checkout(wheel: Path, tmp_path:
     assert {each.filename: each.CRC for each in zipfile.ZipFile(wheel).infolist()} == {
         each.filename: each.CRC for each in zipfile.ZipFile(ours).infolist()
     }
+
+
+def test_the_container_file_copies_what_the_wheel_is_built_from(wheel: Path, tmp_path: Path) -> None:
+    lines = (ROOT / "conf/deploy/Containerfile").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        if line.startswith("COPY "):
+            *copied, target = line.split()[1:]
+            for name in copied:
+                if (ROOT / name).is_dir():
+                    shutil.copytree(ROOT / name, tmp_path / target)
+                else:
+                    shutil.copy(ROOT / name, tmp_path / target)
+    built = next(WheelBuilder(str(tmp_path)).build(directory=str(tmp_path / "built"), versions=["standard"]))
+
+    assert sorted(zipfile.ZipFile(built).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
 
 
 def test_each_link_of_the_readme_leads_somewhere_in_the_sources(sources: Path) -> None:

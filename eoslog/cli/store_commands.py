@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from types import FrameType
 from typing import Annotated, Any
@@ -28,7 +28,7 @@ from eoslog.cli.rendering import (
     shown,
     time_shown,
 )
-from eoslog.errors import EosLogError, counted
+from eoslog.errors import EosLogError, RetriableError, counted
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
 from eoslog.read.history import Operation
@@ -326,7 +326,7 @@ def _prometheus() -> Any:
         import eoslog.prometheus
     except ModuleNotFoundError:
         raise click.UsageError(
-            "Metrics for Prometheus need the package prometheus-client. Install it: pip install 'eoslog[prometheus]'"
+            "Metrics for Prometheus need the package prometheus-client. Install it: pip install prometheus-client"
         ) from None
     return eoslog.prometheus
 
@@ -390,7 +390,9 @@ def coordinator(
         if any(found.error is not None for found in work.run_once(steps=steps, report=report)):
             raise click.exceptions.Exit(1)
         return
-    store.describe()
+    # An object store that does not answer yet ends nothing: the steps retry.
+    with suppress(RetriableError):
+        store.describe()
     click.echo(f"maintaining {store.url}: {len(steps)} steps; SIGTERM or Ctrl-C ends it", err=True)
     work.run(steps=steps, report=report, stop=_Terminated())
 

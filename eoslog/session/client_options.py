@@ -303,6 +303,7 @@ CONSUMER_CALLS = {
     "get_watermark_offsets": "beginning_offsets(partitions) and end_offsets(partitions)",
     "consumer_group_metadata": "group_metadata()",
     "incremental_assign": "assign(partitions)",
+    "incremental_unassign": "unsubscribe()",
 }
 ADMIN_CALLS = {
     "create_topics": "create_topic(topic, partitions=…)",

@@ -11,7 +11,7 @@ from eoslog.cli.options import Param, Session, command
 from eoslog.cli.rendering import print_json, print_line
 
 _PORT = click.IntRange(1, 65_535)
-_NOT_INSTALLED = "The web console needs further packages. Install them: pip install 'eoslog[ui]'"
+_NOT_INSTALLED = "The web console needs further packages. Install them, in a checkout of eoslog: pip install '.[ui]'"
 
 
 @command("ui", "", "--port 8765 --allow-admin")
@@ -26,7 +26,7 @@ def ui(
     """Serve a web console of the store on this machine.
 
     It prints a link with a token. The link works once, in one browser. The console only reads, unless --allow-admin is
-    given. It runs until Ctrl-C or SIGTERM. It needs the packages of `pip install 'eoslog[ui]'`.
+    given. It runs until Ctrl-C or SIGTERM. It needs the packages of the extra `ui`.
     """
     try:
         from eoslog.ui.server import serve

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import eoslog
-from eoslog.maintenance.coordinator import STEPS
+from eoslog.errors import StoreUnavailable
+from eoslog.maintenance.coordinator import STEPS, Coordinator
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import StoredObject
 from tests.unit.cli.command import Command
 
 ALL = [step.name for step in STEPS]
@@ -142,6 +145,22 @@ def test_a_place_that_is_no_store_ends_the_daemon(command: Command) -> None:
 
     assert result.exit_code == 1
     assert result.stderr.startswith("[EOSLOG_NOT_A_STORE] ")
+
+
+def test_an_object_store_that_does_not_answer_yet_ends_nothing(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+
+    def unanswered(store: LocalStore, path: str) -> StoredObject:
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(LocalStore, "get", unanswered)
+    monkeypatch.setattr(Coordinator, "run", lambda self, **options: runs.append(options))
+
+    assert command.run("coordinator").exit_code == 0
+
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize(

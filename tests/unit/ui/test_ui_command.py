@@ -128,7 +128,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(url: str, package:
     status, error = refused(url, program=f"import sys; sys.modules['{package}'] = None")
 
     assert status == 1
-    assert "pip install 'eoslog[ui]'" in error
+    assert "pip install '.[ui]'" in error
     assert "Traceback" not in error
 
 

@@ -140,7 +140,7 @@ def test_what_had_no_room_is_not_looked_into_again(store: eoslog.Store, monkeypa
     seal(store)
     stream = reader(store, subscribe="wide", maxFilesPerTrigger=1)
     first = step(stream, stream.initialOffset())
-    held(stream).indexes = SegmentIndexes(held(stream).object_store)
+    del held(stream)._opened.kept[SegmentIndexes]
     read = indexes_read(stream, monkeypatch)
 
     end = step(stream, first)

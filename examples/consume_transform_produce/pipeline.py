@@ -48,7 +48,7 @@ def transform(consumer: eoslog.Consumer, producer: eoslog.Producer, records: lis
     try:
         for record in records:
             producer.send(INVOICES, key=record.key, value=invoice(record.value or b""))
-        positions = {place: consumer.position(place) for place in consumer.assignment()}
+        positions = {partition: consumer.position(partition) for partition in consumer.assignment()}
         # With the group's generation: if the group has given these partitions to another worker, the commit is refused.
         producer.send_offsets_to_transaction(positions, consumer.group_metadata())
         commit(producer)
@@ -70,18 +70,18 @@ def commit(producer: eoslog.Producer) -> None:
 
 def back_to_committed(consumer: eoslog.Consumer) -> None:
     """What was polled since the last commit is not in the output: read it again."""
-    for place, committed in consumer.committed(consumer.assignment()).items():
+    for partition, committed in consumer.committed(consumer.assignment()).items():
         if committed is None:
-            consumer.seek_to_beginning([place])
+            consumer.seek_to_beginning([partition])
         else:
-            consumer.seek(place, committed.offset)
+            consumer.seek(partition, committed.offset)
 
 
 def is_done(store: eoslog.Store) -> bool:
     """Whether the group has come to the end of every partition."""
     ends = {eoslog.TopicPartition(ORDERS, each.partition): each.high_watermark for each in store.admin.offsets(ORDERS)}
     committed = store.consumer(GROUP).committed(ends)
-    return all(each is not None and each.offset == ends[place] for place, each in committed.items())
+    return all(each is not None and each.offset == ends[partition] for partition, each in committed.items())
 
 
 if __name__ == "__main__":

@@ -370,6 +370,9 @@ def _restored(encoded: Mapping[str, bytes]) -> StoreState:
         )
     state.query_versions = keys_by_query(state.application_versions)
     _restore_partitions(state, [body for name, body in encoded.items() if name.startswith(PARTITIONS_PREFIX)])
+    for group_id, group in state.groups.items():
+        if not group.offsets.keys() <= state.partitions.keys():
+            raise CorruptRecord(f"group {group_id} has an offset of a partition that no topic has")
     return state
 
 

@@ -58,6 +58,18 @@ STORE_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
         ),
         r"groups\.0\.offsets\.0\.2",
     ),
+    "a group's offset of no partition": (
+        lambda store: store["groups"].append(
+            {
+                "group": "g",
+                "generation": 0,
+                "empty_since_ms": -1,
+                "members": {},
+                "offsets": [[TOPIC_ID, 2995, 5, "", -1, 0, 0]],
+            }
+        ),
+        "group g has an offset of a partition that no topic has",
+    ),
 }
 
 TOPIC_LIES: dict[str, tuple[Callable[[list[Row]], object], str]] = {

@@ -244,7 +244,10 @@ def _last_checkpoint(store: ObjectStore, path: str) -> int | None:
     except ObjectNotFound:
         return None
     try:
-        return int(json.loads(body)["version"])
+        version = int(json.loads(body)["version"])
+        if not 0 <= version < 2**63:
+            raise ValueError(f"there is no version {version}")
+        return version
     except DECODING_ERRORS as error:
         raise damaged(path, error) from None
 

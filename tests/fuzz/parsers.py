@@ -48,14 +48,14 @@ from pyspark_eoslog.options.offset_options import starting_offsets
 from pyspark_eoslog.options.source_options import Options
 from pyspark_eoslog.spark_schemas import as_described
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets
-from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_store, samples
+from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_state, samples
 
 NAME = "some/path"
 LAST_CHECKPOINT = {"_last_checkpoint": b'{"version": 7}'}
 
 
 def _state() -> StoreState:
-    return sample_store().read(lambda state, slot: state.frozen_copy(), refresh=False)
+    return sample_state().frozen_copy()
 
 
 def _slot_record(body: bytes) -> None:
@@ -216,7 +216,8 @@ def _statistics(text: str) -> None:
 
 
 def _flights() -> Topic:
-    return sample_store().read(lambda state, slot: state.topics[state.topic_ids["flights"]], refresh=False)
+    state = sample_state()
+    return state.topics[state.topic_ids["flights"]]
 
 
 def _predicate(text: str) -> None:

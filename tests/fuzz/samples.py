@@ -163,9 +163,16 @@ def sample_store() -> Store:
 
 
 @cache
+def sample_state() -> StoreState:
+    """The state of the sample store. A forked child can use it, but not the store, which is in memory."""
+    return sample_store().read(lambda state, slot: state.frozen_copy(), refresh=False)
+
+
+@cache
 def samples() -> Mapping[str, tuple[bytes, ...]]:
     """Input by kind. The kinds are those of ``parsers.PARSERS``."""
     store = sample_store()
+    sample_state()
     found: dict[str, list[bytes]] = defaultdict(list)
     for info in store.object_store.list(""):
         body = store.object_store.get(info.path).body

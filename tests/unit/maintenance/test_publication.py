@@ -664,7 +664,8 @@ def test_a_damaged_delta_log_is_reported_and_does_not_touch_the_topic(world: Wor
 
 
 @pytest.mark.parametrize(
-    "damaged", [b"", b"PAR1", b'{"version": 1e999}', b"[" * 100_000, b'{"version": 5}', b"page", b"columns"]
+    "damaged",
+    [b"", b"PAR1", b'{"version": 1e999}', b"[" * 100_000, b'{"version": 5}', b'{"version": -1}', b"page", b"columns"],
 )
 def test_a_damaged_checkpoint_stops_the_publication_of_no_other_topic(world: World, damaged: bytes) -> None:
     store = world.process()

@@ -86,7 +86,7 @@ def test_the_overview_lists_the_latest_operations_with_aborts(store: eoslog.Stor
 
 
 def test_the_latest_operations_name_partition_0(store: eoslog.Store, browser: TestClient) -> None:
-    for value in (b"a", b"b"):
+    for value in (b"a", b"b", b"c"):
         with store.producer() as producer:
             producer.send("payments", value, partition=0)
     store.admin.compact_files("payments", now=True)

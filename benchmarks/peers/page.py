@@ -55,14 +55,23 @@ def write(kept: Mapping[str, Results], machine: Mapping[str, str], output: Path)
 
 def text(kept: Mapping[str, Results], machine: Mapping[str, str], pictures: Mapping[str, str]) -> str:
     """The page: the losses first, then each part with its pictures and tables, then the machine."""
-    sizes = sorted({results.size for results in kept.values()})
-    lines = [_HEAD, f"Size of this run: {', '.join(sizes)}.\n"]
+    lines = [_HEAD, f"Size of this run: {_sizes(kept)}.\n"]
     lines += ["## Where eoslog is behind\n", *_losses(kept), "", _DESIGN]
     lines += ["## Summary\n", *_summary(kept), ""]
     for part, results in kept.items():
         lines += _part(part, results, pictures.get(part))
     lines += ["## Machine and versions\n", *_table(["", ""], machine.items()), ""]
     return "\n".join(lines)
+
+
+def _sizes(kept: Mapping[str, Results]) -> str:
+    """The size of the run; if parts had several sizes, each with its parts."""
+    by_size: dict[str, list[str]] = defaultdict(list)
+    for part, results in kept.items():
+        by_size[results.size].append(PARTS[part].TITLE)
+    if len(by_size) == 1:
+        return next(iter(by_size))
+    return "; ".join(f"{size} ({', '.join(titles)})" for size, titles in by_size.items())
 
 
 def _losses(kept: Mapping[str, Results]) -> Iterator[str]:

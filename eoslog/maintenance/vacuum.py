@@ -136,7 +136,13 @@ def vacuum(
             # Only after the deletion: if the process dies before, the next vacuum still knows these files.
             log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
         for objects in delta_logs.values():
-            _delete(store, unneeded_objects(store, objects, now_ms - LOG_RETENTION_MS))
+            try:
+                unneeded = unneeded_objects(store, objects, now_ms - LOG_RETENTION_MS)
+            except CorruptRecord as error:
+                # Nothing shows where readers of this log start, so all of it is kept. The other logs are not affected.
+                _logger.warning("%s: old versions of a Delta table are kept: %s", store.url, error)
+                continue
+            _delete(store, unneeded)
     return report
 
 

@@ -736,6 +736,21 @@ def test_a_checkpoint_stays_while_readers_start_there(world: World) -> None:
     assert world.process().admin.publish("t").version == 102
 
 
+def test_vacuum_keeps_a_damaged_delta_log_and_fails_for_no_other(world: World) -> None:
+    store = world.process()
+    create(store, segment_batches=1000)
+    for key in range(101):
+        write(store, key)
+        store.admin.publish("t")
+    store.object_store.put("t/_delta_log/_last_checkpoint", b"damaged")
+    before = [info.path for info in store.object_store.list("t/_delta_log/")]
+    world.pass_time(31 * 24 * 3600 * 1000)
+
+    vacuum(store.log, store.object_store)
+
+    assert [info.path for info in store.object_store.list("t/_delta_log/")] == before
+
+
 def test_a_delta_log_with_a_gap_is_reported_each_time(world: World, store: Store) -> None:
     for key in range(3):
         write(store, key)

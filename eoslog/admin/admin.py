@@ -55,7 +55,7 @@ from eoslog.state.names import TopicPartition, check_topic_name
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import CreatePartitions, CreateTopic, DeleteTopic, topic_named
-from eoslog.storage.process import ExclusiveIterator
+from eoslog.storage.calls import ExclusiveIterator
 from eoslog.verification.findings import Finding, Progress, no_progress
 from eoslog.verification.repair import Repair, repair_store
 from eoslog.verification.store_checks import verify_store

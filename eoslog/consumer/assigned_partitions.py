@@ -217,8 +217,23 @@ class AssignedPartitions:
         self._turn = 0
         self._last: PartitionFetch | None = None
         """The partition of the record that ``take_one`` returned last, while it is assigned."""
+        self._before: dict[PartitionFetch, int | None] = {}
+        """By partition, the position before the running call, of those that it reads."""
         self.held_back = False
         """True if an open transaction hid rows from the last plan, or if a position depends on a prepared one."""
+
+    def settle(self, *, has_returned: bool) -> None:
+        """Settle the last call, before the next one begins.
+
+        Args:
+            has_returned: True if the call returned its records. Otherwise it moves the positions back: nobody has the
+                records, and no commit may pass over them.
+        """
+        if not has_returned:
+            for fetch, position in self._before.items():
+                fetch.move(position)
+        # Replace it: an interrupt in the loop leaves all positions to the next call.
+        self._before = {}
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._fetches)
@@ -272,12 +287,14 @@ class AssignedPartitions:
     def seek(self, key: TopicPartition, position: int | str) -> None:
         """Set a position to an offset, or to a policy (``earliest``, ``latest``) that is resolved later."""
         key = topic_partition(key)
-        self._resets.pop(key, None)
+        fetch = self._fetches[key]
+        self._before.pop(fetch, None)
         if isinstance(position, str):
             self._resets[key] = position
-            self._fetches[key].move(None)
+            fetch.move(None)
         else:
-            self._fetches[key].move(position)
+            fetch.move(position)
+            self._resets.pop(key, None)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the resolved positions."""
@@ -305,6 +322,7 @@ class AssignedPartitions:
             found = {key: _partition(state, key, fetch) for key, fetch in self._fetches.items()}
             for key, fetch in self._fetches.items():
                 if fetch.position is None and not self._is_pending(state, key, fetch):
+                    self._before.pop(fetch, None)
                     fetch.move(self._initial_position(state, key, found[key]))
                     self._resets.pop(key, None)
             return found
@@ -354,6 +372,7 @@ class AssignedPartitions:
                 continue
             hidden = visible_end(partition, self._isolation) < partition.high_watermark
             self.held_back |= hidden or fetch.position is None
+            self._before.setdefault(fetch, fetch.position)
             try:
                 fetch.plan(topics[key], partition, self._isolation)
             except OffsetOutOfRange as error:
@@ -367,8 +386,10 @@ class AssignedPartitions:
         """Return one record, or none, as ``take`` does. The next partition follows when no decoded record is left."""
         last = self._last
         if last is None or last.paused or not last.has_decoded:
-            self._last = last = None
-        return self.take(1) if last is None else last.take(1)
+            self._last = None
+            return self.take(1)
+        self._before.setdefault(last, last.position)
+        return last.take(1)
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """Return records of the partitions in turn, so that a long partition does not delay the others.
@@ -386,6 +407,7 @@ class AssignedPartitions:
         for fetch in fetches[first:] + fetches[:first]:
             while fetch.rows_ahead and len(records) < most:
                 self._last = fetch
+                self._before.setdefault(fetch, fetch.position)
                 try:
                     records += fetch.take(most - len(records))
                 except EosLogError:

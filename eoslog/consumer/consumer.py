@@ -14,7 +14,7 @@ from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFet
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
 from eoslog.consumer.offset_lookup import OffsetAndTimestamp, offset_for_time
-from eoslog.consumer.subscription import RebalanceListener, RebalanceListeners, Subscription
+from eoslog.consumer.subscription import Assignment, RebalanceListener, RebalanceListeners, Subscription
 from eoslog.errors import (
     FencedInstanceId,
     IllegalState,
@@ -35,7 +35,8 @@ from eoslog.state.names import TopicPartition, check_id, topic_partitions
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage import tracing
-from eoslog.storage.process import Exclusive, HomeProcess, cannot_be_pickled
+from eoslog.storage.calls import Call, Exclusive
+from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,17 +47,34 @@ _RESET_POLICIES = ("earliest", "latest", "none")
 
 
 def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate[Consumer, P], T]:
-    """Wrap a public method: check the process, then admit one thread."""
+    """Wrap a public method: check the process, then admit one call."""
     name = f"{method.__name__.removeprefix('_')}()"
 
     @wraps(method)
     def entered(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        # Check before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
+        # Check before the call is entered: a thread of the parent may have been in one during the fork.
         self._home.check(name)
-        with self._exclusive.call(name):
+        exclusive = self._exclusive
+        call = Call(name)
+        try:
+            if not exclusive.enter(call):
+                raise exclusive.refusal(name)
+            if call.outer is None:
+                # The records of an interrupted call were returned to nobody.
+                self._assigned.settle(has_returned=self._newest.is_told)
+                self._newest = call
             found = method(self, *args, **kwargs)
-        # A rebalance listener may have forked. The records belong to the parent, so the child must not return them.
-        self._home.check(name)
+            # A rebalance listener may have forked. The records belong to the parent, so the child must not return them.
+            self._home.check(name)
+        finally:
+            # The statements of exclusive.leave(call).
+            call.has_left = True
+            if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
+                exclusive.holder = call.outer
+            if exclusive.waiting:
+                exclusive.wake()
+        # No call between this line and the caller: an interrupt comes before it, or the caller has the records.
+        call.is_told = True
         return found
 
     return entered
@@ -149,8 +167,10 @@ class Consumer:
         self._exclusive = Exclusive(
             "consumer",
             "Use a consumer for each thread; wakeup() ends a poll() from any thread.",
-            reentrant=True,
+            store.environment,
         )
+        self._newest = Call("")
+        """The newest call that was not made in a callback."""
         self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._refreshed_at_ms: int | None = None
         self._closed = False
@@ -242,9 +262,13 @@ class Consumer:
         """Stop reading, and leave the group."""
         self._check_open("unsubscribe()")
         if self._subscription.is_active:
-            self._subscription.listeners.tell_revoked(self._assigned)
-        self._subscription.end()
-        self._assign({})
+            self._tell(self._subscription.listeners.tell_revoked, self._assigned)
+
+        def unsubscribe() -> None:
+            self._subscription.end()
+            self._assign({})
+
+        self._exclusive.run(unsubscribe)
 
     @_call
     def subscription(self) -> set[str]:
@@ -373,12 +397,12 @@ class Consumer:
         raise Wakeup("poll() was ended by wakeup(). Nothing is lost: close the consumer, or poll again.")
 
     def _poll_once(self) -> list[ConsumerRecord]:
-        self._commits.commit_automatically(only_if_due=True)
+        self._commit_automatically(only_if_due=True)
         self._refresh_if_needed(self._max_poll_records)
         return self._assigned.take(self._max_poll_records)
 
     def _next_once(self) -> list[ConsumerRecord]:
-        self._commits.commit_automatically(only_if_due=True)
+        self._commit_automatically(only_if_due=True)
         self._refresh_if_needed(1)
         return self._assigned.take_one()
 
@@ -391,39 +415,60 @@ class Consumer:
         now_ms = self._store.environment.monotonic_ms()
         return self._refreshed_at_ms is None or now_ms - self._refreshed_at_ms >= _REFRESH_AT_LEAST_EVERY_MS
 
+    def _commit_automatically(self, *, only_if_due: bool) -> None:
+        if self._commits.is_automatic:
+            self._exclusive.run(lambda: self._commits.commit_automatically(only_if_due=only_if_due))
+
     def _refresh(self) -> None:
         """Read the newest state and plan the next rows. If nothing is new, this costs one small request."""
-        self._store.read(lambda state, slot: None)
-        self._refreshed_at_ms = self._store.environment.monotonic_ms()
-        self._follow_group()
-        self._assigned.plan()
 
-    def _follow_group(self) -> None:
-        """Take the partitions that the newest generation assigns to this member, and give up the others."""
-        subscription = self._subscription
+        def refresh() -> Assignment | None:
+            self._store.read(lambda state, slot: None)
+            self._refreshed_at_ms = self._store.environment.monotonic_ms()
+            assignment = self._subscription.next_assignment()
+            if assignment is None:
+                self._assigned.plan()
+            return assignment
+
         try:
-            assignment = subscription.next_assignment()
+            assignment = self._exclusive.run(refresh)
         except FencedInstanceId:
             self._lose(self._assigned)
             raise
-        if assignment is None:
-            return
+        if assignment is not None:
+            self._follow(assignment)
+            self._exclusive.run(self._assigned.plan)
+
+    def _follow(self, assignment: Assignment) -> None:
+        """Take the partitions that a new generation assigns to this member, and give up the others.
+
+        If a listener fails or is interrupted, the next poll begins again.
+        """
+        subscription = self._subscription
         if assignment.is_lost:
             self._lose(self._assigned)
         subscription.enter(assignment)
         revoked = self._assigned.without(assignment.topics)
         if revoked:
-            self._commits.commit_automatically(only_if_due=False)
-            subscription.listeners.tell_revoked(revoked)
-        added = self._assign(assignment.topics)
-        subscription.follow(assignment)
-        subscription.listeners.tell_assigned(added)
+            self._commit_automatically(only_if_due=False)
+            self._tell(subscription.listeners.tell_revoked, revoked)
+
+        def follow() -> set[TopicPartition]:
+            added = self._assign(assignment.topics)
+            subscription.follow(assignment)
+            return added
+
+        self._tell(subscription.listeners.tell_assigned, self._exclusive.run(follow))
 
     def _lose(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop partitions that other members may have read since. Their positions are no longer valid."""
         lost = list(partitions)
         self._assign({})
-        self._subscription.listeners.tell_lost(lost)
+        self._tell(self._subscription.listeners.tell_lost, lost)
+
+    def _tell(self, listener: Callable[[Iterable[TopicPartition]], None], partitions: Iterable[TopicPartition]) -> None:
+        """Call a listener of the application, which may make calls of this consumer."""
+        self._exclusive.call_back(listener, partitions)
 
     def _assign(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
         added = self._assigned.replace(topics)
@@ -458,8 +503,7 @@ class Consumer:
     def _position(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         fetches = {partition: self._fetch(partition, "position()") for partition in partitions}
         if any(fetch.position is None for fetch in fetches.values()):
-            self._store.read(lambda state, slot: None)
-            self._assigned.resolve()
+            self._exclusive.run(self._resolved)
         found: dict[TopicPartition, int] = {}
         for partition, fetch in fetches.items():
             if fetch.position is None:
@@ -468,6 +512,11 @@ class Consumer:
                 )
             found[partition] = fetch.position
         return found
+
+    def _resolved(self) -> dict[TopicPartition, Partition]:
+        """Resolve all positions in the newest state, and return the partitions."""
+        self._store.read(lambda state, slot: None)
+        return self._assigned.resolve()
 
     @_call
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -536,7 +585,7 @@ class Consumer:
             UnknownTopicOrPartition, RetriableError
         """
         self._check_open("commit()")
-        self._commits.commit(offsets)
+        self._exclusive.run(lambda: self._commits.commit(offsets))
 
     @overload
     def committed(self, partitions: TopicPartition) -> int | None: ...
@@ -626,8 +675,7 @@ class Consumer:
     def lag(self) -> dict[TopicPartition, int]:
         """Return the number of offsets between each assigned partition's position and the end of its visible rows."""
         self._check_open("lag()")
-        self._store.read(lambda state, slot: None)
-        partitions = self._assigned.resolve()
+        partitions = self._exclusive.run(self._resolved)
         return {
             partition: max(0, visible_end(partitions[partition], self._isolation) - position)
             for partition, position in self._assigned.positions().items()
@@ -656,13 +704,16 @@ class Consumer:
         if self._closed:
             return
         try:
-            self._commits.commit_automatically(only_if_due=False)
+            self._commit_automatically(only_if_due=False)
             if self._subscription.is_active:
-                self._subscription.listeners.tell_revoked(self._assigned)
+                self._tell(self._subscription.listeners.tell_revoked, self._assigned)
         finally:
-            self._subscription.leave()
-            self._assign({})
-            self._closed = True
+            self._exclusive.run(self._leave)
+
+    def _leave(self) -> None:
+        self._subscription.leave()
+        self._assign({})
+        self._closed = True
 
     def _check_open(self, call: str) -> None:
         if self._closed:

@@ -77,17 +77,16 @@ class Deserializers(NamedTuple):
         """Return the record with its key and value deserialized.
 
         Raises:
-            RecordDeserializationFailed: a function raised an error.
+            RecordDeserializationFailed: a function raises an error for the record.
+            Any other exception: a signal handler raised it while a function ran.
         """
-        part = "key"
-        key, value = record.key, record.value
         try:
-            if self.key is not None and key is not None:
-                key = self.key(key)
-            part = "value"
-            if self.value is not None and value is not None:
-                value = self.value(value)
+            return self._applied(record)
         except Exception as error:
+            part = self._failing_part(record)
+            if part is None:
+                # The record is sound. A signal handler raised the error, for example because a time limit is over.
+                raise
             raise RecordDeserializationFailed(
                 f"topic {record.topic}, partition {record.partition}, offset {record.offset}: the {part} deserializer "
                 f"raised {type(error).__name__}: {error}. The position stays there; seek to offset {record.offset + 1} "
@@ -96,7 +95,24 @@ class Deserializers(NamedTuple):
                 partition=record.partition,
                 offset=record.offset,
             ) from error
+
+    def _applied(self, record: ConsumerRecord) -> ConsumerRecord:
+        key, value = record.key, record.value
+        if self.key is not None and key is not None:
+            key = self.key(key)
+        if self.value is not None and value is not None:
+            value = self.value(value)
         return record._replace(key=key, value=value)
+
+    def _failing_part(self, record: ConsumerRecord) -> str | None:
+        """Try again, and return the part whose deserializer raises an error; None if neither does."""
+        for part, function, given in (("key", self.key, record.key), ("value", self.value, record.value)):
+            try:
+                if function is not None and given is not None:
+                    function(given)
+            except Exception:
+                return part
+        return None
 
 
 def columns_to_read(topic: Topic, *, with_transaction: bool = False) -> pa.Schema:

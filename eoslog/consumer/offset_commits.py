@@ -79,6 +79,10 @@ class OffsetCommits:
         self._auto_committed: dict[TopicPartition, int] = {}
         self._auto_committed_at_ms = store.environment.monotonic_ms()
 
+    @property
+    def is_automatic(self) -> bool:
+        return self._interval_ms is not None
+
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
         """Commit these offsets; the positions of all assigned partitions if None. See ``Consumer.commit``."""
         if offsets is not None:

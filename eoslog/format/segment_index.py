@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
-from threading import Lock
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -137,7 +136,9 @@ class IndexCache(Generic[Key, Value]):
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._lock = Lock()
+        self._is_changing = False
+        """True while a thread changes the cache. The others do not wait for it: a signal handler may interrupt that
+        thread, and its calls read indexes, too."""
         self._kept: OrderedDict[Key, _Kept[Value]] = OrderedDict()
         """The values in the order of their eviction."""
         self._bytes = 0
@@ -150,27 +151,43 @@ class IndexCache(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """Return the value if it is cached, else None."""
-        with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                return None
-            self._kept.move_to_end(key)
-            return found.value
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        # If another thread changes the cache, the value may be evicted although it was used.
+        self._change(lambda: self._kept.move_to_end(key) if key in self._kept else None)
+        return found.value
 
     def put(self, key: Key, value: Value, size: int) -> None:
-        """Cache a value of ``size`` bytes. A value that is larger than the cache stays until the next ``put``."""
-        with self._lock:
-            before = self._kept.pop(key, None)
-            if before is not None:
-                self._bytes -= before.bytes
-            is_full = self._bytes + size > self._most_bytes
-            while self._kept and self._bytes + size > self._most_bytes:
-                self._bytes -= self._kept.popitem(last=False)[1].bytes
-            self._kept[key] = _Kept(value, size)
-            self._bytes += size
-            if is_full:
-                self._evicting_puts += 1
-                self._kept.move_to_end(key, last=self._evicting_puts % _STAYS == 0)
+        """Cache a value of ``size`` bytes. A value that is larger than the cache stays until the next ``put``.
+
+        If another thread changes the cache at the same time, the value may be left out.
+        """
+        self._change(lambda: self._put(key, value, size))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        is_mine = False
+        try:
+            # No other thread runs between the check and the assignments (``storage/calls.py``).
+            if not self._is_changing:
+                is_mine = self._is_changing = True
+                change()
+        finally:
+            if is_mine:
+                self._is_changing = False
+
+    def _put(self, key: Key, value: Value, size: int) -> None:
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._bytes -= before.bytes
+        is_full = self._bytes + size > self._most_bytes
+        while self._kept and self._bytes + size > self._most_bytes:
+            self._bytes -= self._kept.popitem(last=False)[1].bytes
+        self._kept[key] = _Kept(value, size)
+        self._bytes += size
+        if is_full:
+            self._evicting_puts += 1
+            self._kept.move_to_end(key, last=self._evicting_puts % _STAYS == 0)
 
 
 class SegmentIndexes:

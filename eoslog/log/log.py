@@ -125,16 +125,18 @@ class Log(Generic[S]):
 
     def adopt_slot_retention(self, slot_retention_ms: int) -> None:
         """Use the slot retention of the store's description. All processes of a store must use the same."""
-        with self.replica.lock:
-            self.config = self.replica.config = replace(self.config, slot_retention_ms=slot_retention_ms)
+        self.config = self.replica.config = replace(self.config, slot_retention_ms=slot_retention_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with a state and its slot, and return its answer. By default the slot is the newest one.
 
         A read does not wait for records that other threads put. The state does not change while ``function`` runs, and
         no thread can append meanwhile. So ``function`` should be quick, and send no requests.
+
+        Like each call of this class, it runs to its end in a thread of the library: an interrupt leaves no lock locked
+        and no record half folded, and a signal handler can make calls of its own.
         """
-        return self.replica.read(function, refresh=refresh)
+        return self.environment.uninterrupted(lambda: self.replica.read(function, refresh=refresh))
 
     def append(
         self,
@@ -159,7 +161,9 @@ class Log(Generic[S]):
             StoreUnavailable: the time was up, and nothing was appended.
             The error with which the newest state refuses the request.
         """
-        attempts = attempts or AppendAttempts()
+        return self.environment.uninterrupted(lambda: self._append(request, timeout_ms, attempts or AppendAttempts()))
+
+    def _append(self, request: Request[T], timeout_ms: int | None, attempts: AppendAttempts) -> T:
         name = getattr(request, "name", type(request).__name__.lstrip("_"))
         with tracing.span(f"append {name}", tracing.MESSAGING | {"messaging.operation.name": name}) as span:
             proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts, span=span)
@@ -198,7 +202,7 @@ class Log(Generic[S]):
             The error of the request, if another process has created the log in the meantime.
         """
         proposal = Proposal(request, first=True)
-        self.appender.settle(proposal)
+        self.environment.uninterrupted(lambda: self.appender.settle(proposal))
         proposal.result()
 
     def resolve(self, slot: int, append_id: str, *, timeout_ms: int | None = None) -> bool:
@@ -228,6 +232,9 @@ class Log(Generic[S]):
             RetriableError, StoreAccessDenied, NotAStore
             CorruptRecord, UnsupportedFormat: the log around the slot cannot be read; call again.
         """
+        return self.environment.uninterrupted(lambda: self._winner(slot, timeout_ms))
+
+    def _winner(self, slot: int, timeout_ms: int | None) -> str:
         deadline_ms = self._deadline(timeout_ms)
         if self.replica.slot < slot and self.read(lambda state, newest: newest) < slot:
             fence = Proposal(None, fences_slot=True, deadline_ms=deadline_ms)
@@ -274,6 +281,9 @@ class Log(Generic[S]):
         Raises:
             StoreUnavailable: other processes replaced the checkpoint whose parts this one shares, at each attempt.
         """
+        return self.environment.uninterrupted(self._checkpoint)
+
+    def _checkpoint(self) -> CheckpointReference:
         problem = ""
         for _ in range(_CHECKPOINT_ATTEMPTS):
             try:

@@ -12,11 +12,13 @@ from queue import SimpleQueue
 
 from eoslog.errors import InvalidOption, is_whole_number, quoted
 from eoslog.session.time_limits import LONGEST_WAIT_MS
+from eoslog.storage.calls import Call, Exclusive
 from eoslog.storage.environment import Environment
 
 _logger = logging.getLogger(__name__)
-_STOP_CHECK_S = 0.05
-"""While another thread holds the producer, the sender checks at this interval whether it must stop (s)."""
+_STOP_CHECK_MS = 50
+"""While another thread's call is running, the sender checks at this interval whether it must stop (ms)."""
+BACKGROUND_FLUSH = "the background flush"
 
 
 def check_linger(linger_ms: int, *, staged: bool) -> None:
@@ -36,27 +38,27 @@ class BackgroundSender:
     """Flushes the rows of one producer in the background."""
 
     def __init__(
-        self, environment: Environment, linger_ms: int, lock: threading.RLock, flush: Callable[[], bool]
+        self, environment: Environment, linger_ms: int, exclusive: Exclusive, flush: Callable[[Call], bool]
     ) -> None:
         """
         Args:
-            lock: the lock of the producer.
-            flush: writes the rows that wait, and returns True if rows still wait. It is called with the lock.
+            exclusive: admits the calls of the producer.
+            flush: writes the rows that wait, and returns True if rows still wait. It is called within a call.
         """
         self._environment = environment
         self._linger_ms = min(linger_ms, LONGEST_WAIT_MS)
-        self._lock = lock
+        self._exclusive = exclusive
         self._flush = flush
         self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._is_stopped = False
         self._is_running = False
-        """It changes only under the lock. Otherwise a new row could be left without a thread."""
+        """It changes only within a call. Otherwise a new row could be left without a thread."""
         self._thread: int | None = None
         self._ended = threading.Event()
         """The end of the newest thread. Each thread has its own: the previous one may not have set its event yet."""
 
     def row_added(self) -> None:
-        """Start the thread, unless it runs. The caller has added a row and holds the lock."""
+        """Start the thread, unless it runs. The caller has added a row in its call."""
         if self._is_running or self._is_stopped:
             return
         self._is_running = True
@@ -91,17 +93,20 @@ class BackgroundSender:
         """Wait for ``linger_ms``, then flush. Return True if rows still wait."""
         goes_on = False
         self._environment.wait_ms(self._linger_ms, self._wakeups)
-        while not self._lock.acquire(timeout=_STOP_CHECK_S):
-            # Do not wait for a thread that closes the producer: it may wait for this one.
-            if self._is_stopped:
-                self._is_running = False
-                return False
+        call = Call(BACKGROUND_FLUSH)
         try:
-            if not self._is_stopped:
-                self._environment.reached("client.producer.lingered")
-                goes_on = self._flush()
-                self._environment.reached("client.producer.flushed_in_background")
+            while not self._exclusive.enter(call, _STOP_CHECK_MS):
+                # Do not wait for a thread that closes the producer: it may wait for this one.
+                if self._is_stopped:
+                    self._is_running = False
+                    return False
+            try:
+                if not self._is_stopped:
+                    self._environment.reached("client.producer.lingered")
+                    goes_on = self._flush(call)
+                    self._environment.reached("client.producer.flushed_in_background")
+            finally:
+                self._is_running = goes_on
         finally:
-            self._is_running = goes_on
-            self._lock.release()
+            self._exclusive.leave(call)
         return goes_on

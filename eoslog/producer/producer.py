@@ -32,8 +32,14 @@ from eoslog.errors import (
 from eoslog.format.arrow_input import ArrowStream
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
-from eoslog.producer.background_sender import BackgroundSender, check_linger
-from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
+from eoslog.producer.background_sender import BACKGROUND_FLUSH, BackgroundSender, check_linger
+from eoslog.producer.producer_calls import (
+    ProducerCalls,
+    ProducerLifecycle,
+    ProducerPhase,
+    ends_the_producer,
+    producer_call,
+)
 from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender
@@ -56,11 +62,11 @@ from eoslog.state.names import TopicPartition, check_id
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
+from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-_BACKGROUND_FLUSH = "the background flush"
 
 
 @named_otherwise(PRODUCER_CALLS, NEEDLESS_PRODUCER_CALLS)
@@ -132,10 +138,11 @@ class Producer:
         self._background = None
         if linger_ms is not None:
             self._background = BackgroundSender(
-                store.environment, linger_ms, self._calls.lock, self._flush_in_background
+                store.environment, linger_ms, self._calls.exclusive, self._flush_in_background
             )
-        self._unreported: EosLogError | None = None
-        """The error with which the background flush gave up rows without a transaction. The next call raises it."""
+        self._unreported: tuple[Call, EosLogError] | None = None
+        """The error with which a call gave up rows without a transaction. If the call was the background flush or was
+        interrupted, the next call raises the error."""
         self._forget()
 
     def __repr__(self) -> str:
@@ -192,6 +199,7 @@ class Producer:
         """
         return None if self._requests.prepared is None else prepared_state(self._requests.prepared)
 
+    @producer_call
     def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
         """Take over the transactional id: fence an earlier producer, and abort the transaction that it left open.
 
@@ -204,17 +212,24 @@ class Producer:
             IllegalState: the producer has no transactional id, or was initialized before.
             RequestTimedOut: call it again; until then no other call is allowed.
         """
-        with self._calls.of("init_transactions()", timeout):
-            self._need_transactional("init_transactions()")
-            self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
-            self._guarded(lambda: self._requests.initialise(keep_prepared=keep_prepared))
+        self._need_transactional("init_transactions()")
+        if self._calls.untold("init_transactions()", keep_prepared) is not None:
+            return
+        self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
+
+        def initialise() -> None:
+            self._requests.initialise(keep_prepared=keep_prepared)
             kept = self._requests.prepared is not None
             self._lifecycle.arrive(ProducerPhase.PREPARED if kept else ProducerPhase.READY)
+            self._calls.settled(None, keep_prepared)
+
+        self._guarded(initialise)
 
     def metrics(self) -> dict[str, int]:
         """Return the total times of this producer's calls (ns), by Kafka's names (``txn-commit-time-ns-total``)."""
         return self._call_times.totals()
 
+    @producer_call
     def begin_transaction(self) -> None:
         """Begin a transaction. Nothing is written before its first flush.
 
@@ -222,12 +237,19 @@ class Producer:
             IllegalState
             TransactionAbortable: the previous transaction failed and must be aborted first.
         """
-        with self._calls.of("begin_transaction()"):
-            self._need_transactional("begin_transaction()")
-            self._lifecycle.check_not_abortable()
-            self._lifecycle.enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
-            self._forget()
-            self._span.begin(self._store.url, self.transactional_id, self._requests.identity)
+        self._need_transactional("begin_transaction()")
+        if (
+            self._lifecycle.phase is ProducerPhase.IN_TRANSACTION
+            and self._calls.untold("begin_transaction()") is not None
+        ):
+            return
+        self._lifecycle.check_not_abortable()
+        self._lifecycle.check_may_enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
+        self._forget()
+        self._span.begin(self._store.url, self.transactional_id, self._requests.identity)
+        self._calls.settled(None)
+        # Last: an interrupt above leaves the producer without a transaction, and the call may be repeated.
+        self._lifecycle.enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
 
     def send(
         self,
@@ -260,17 +282,20 @@ class Producer:
             SerializationFailed: a serializer raised an error. The transaction, if any, stays open.
             The errors of ``flush``: a send to a full buffer flushes it first.
         """
-        calls = self._calls
         self._home.check("send()")
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequest(f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}")
-        # Serializers are the application's code: run them without the lock, and before the record is added.
+        # Serializers are the application's code: run them before the call is entered, and before the record is added.
         if self._serializes:
             key = serialized(topic, "key", self._key_serializer, key)
             value = serialized(topic, "value", self._value_serializer, value)
-        if calls.lock.acquire(False):
+        calls = self._calls
+        exclusive = calls.exclusive
+        call = Call("send()")
+        try:
             # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
-            try:
+            if exclusive.holder is None:
+                exclusive.holder = call
                 target = self._admitted(topic)
                 if target is not None:
                     self._check_sendable("send()")
@@ -279,22 +304,47 @@ class Producer:
                     if on_delivery is not None or self._background is not None:
                         self._added(future, on_delivery)
                     return future
-            finally:
-                calls.release()
-        with calls.of("send()"):
-            target = self._admit(topic, "send()")
-            exit_flush.add(self)
-            future = self._sender.add_record(target, value, key, partition, headers, timestamp)
-            self._added(future, on_delivery)
-            return future
+        finally:
+            # The statements of exclusive.leave(call), for a call without steps.
+            if calls.is_to_be_closed:
+                calls.end(call)
+            call.has_left = True
+            if exclusive.holder is call:
+                exclusive.holder = None
+            if exclusive.waiting:
+                exclusive.wake()
+        return self._send(topic, value, key, partition, headers, timestamp, on_delivery)
+
+    @producer_call
+    def _send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        timestamp: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> Future[RecordMetadata]:
+        target = self._admit(topic, "send()")
+        exit_flush.add(self)
+        future = self._sender.add_record(target, value, key, partition, headers, timestamp)
+        self._added(future, on_delivery)
+        return future
 
     def _added(self, future: RecordFuture, on_delivery: DeliveryCallback | None) -> None:
         """Register the callback of an added record, and start the thread of the background flush."""
         if on_delivery is not None:
             future.call_on_delivery(on_delivery)
-        if self._background is not None:
-            self._background.row_added()
+        self._start_background()
 
+    def _start_background(self) -> None:
+        """Start the thread of the background flush, unless it runs."""
+        if self._background is not None:
+            # Some environments have no threads, and run the work of the thread here.
+            self._calls.exclusive.call_back(self._background.row_added)
+
+    @producer_call
     def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.
 
@@ -309,14 +359,12 @@ class Producer:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState
             The errors of ``flush``: a send to a full buffer flushes it first.
         """
-        with self._calls.of("send_table()"):
-            target = self._admit(topic, "send_table()")
-            rows = rows_of(target, table)
-            tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, rows))
-            exit_flush.add(self)
-            self._guarded(lambda: self._sender.add_tables(target, tables))
-            if self._background is not None:
-                self._background.row_added()
+        target = self._admit(topic, "send_table()")
+        rows = rows_of(target, table)
+        tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, rows))
+        exit_flush.add(self)
+        self._guarded(lambda: self._sender.add_tables(target, tables))
+        self._start_background()
 
     def _admit(self, topic: str, call: str) -> Topic:
         """Check that the producer takes rows now, make room for them, and return their topic."""
@@ -332,6 +380,7 @@ class Producer:
             return None
         return self._sender.topics.get(topic)
 
+    @producer_call
     def flush(self, timeout: float | None = None) -> None:
         """Write all rows sent so far. Eager rows get their offsets now; staged rows are uploaded.
 
@@ -350,15 +399,17 @@ class Producer:
             their futures fail. A transaction must be aborted then. A producer without transactions continues with the
             next rows, unless the error is final for the producer: then each later call raises it again.
         """
-        with self._calls.of("flush()", timeout):
-            self._lifecycle.check_not_closed("flush()")
-            if self.transactional_id is None:
-                self._check_not_fatal()
-            elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
-                # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
-                return
-            self._flush_rows()
-            self._raise_unreported()
+        self._flush()
+
+    def _flush(self) -> None:
+        self._lifecycle.check_not_closed("flush()")
+        if self.transactional_id is None:
+            self._check_not_fatal()
+        elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
+            # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
+            return
+        self._flush_rows()
+        self._raise_unreported()
 
     def _flush_rows(self) -> None:
         self._deliver(self._sender.flush)
@@ -367,14 +418,15 @@ class Producer:
             # producer stays registered, because its flushed rows are lost unless the transaction commits.
             exit_flush.discard(self)
 
-    def _flush_in_background(self) -> bool:
+    def _flush_in_background(self, call: Call) -> bool:
         """Write the waiting rows. Return True if rows still wait. The next call raises an error of this flush."""
         if not self._home.is_this or self._lifecycle.phase is not self._phase_of_sends or not self._sender.waiting_rows:
             # In other phases a call of the user writes the rows, or has given them up.
             return False
         try:
-            with self._calls.of(_BACKGROUND_FLUSH):
-                self._flush_rows()
+            self._home.check(call.name)
+            self._calls.begin(call, self._limits.max_block_ms, self._store.environment.monotonic_ms())
+            self._flush_rows()
         except RetriableError as error:
             _logger.info("%s: the background flush tries again: %s", self._store.url, error)
         except OpenedBeforeFork:
@@ -382,8 +434,8 @@ class Producer:
             return False
         except EosLogError as error:
             _logger.warning("%s: the background flush gave rows up: %s", self._store.url, error)
-            if self.transactional_id is None:
-                self._unreported = error
+        finally:
+            self._calls.end(call)
         return self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
 
     def _check_not_fatal(self) -> None:
@@ -393,11 +445,22 @@ class Producer:
         self._lifecycle.check_not_fatal()
 
     def _raise_unreported(self) -> None:
-        """Raises: the error of the background flush that no call has raised yet."""
-        error, self._unreported = self._unreported, None
-        if error is not None:
+        """Raises: the error with which rows were given up, if no call has raised it yet."""
+        if self._unreported is None:
+            return
+        call, error = self._unreported
+        if call.is_told:
+            self._unreported = None
+            return
+        running = self._calls.exclusive.holder
+        assert running is not None
+        if call.has_left:
+            # The running call raises it. If it is interrupted, too, the next one does.
+            self._unreported = running, error
+            running.error = error
             raise error
 
+    @producer_call
     def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
@@ -417,19 +480,19 @@ class Producer:
             InvalidRequest: an offset is negative, or no group is given.
             TransactionAbortable: the transaction has failed and must be aborted.
         """
-        with self._calls.of("send_offsets_to_transaction()", timeout):
-            self._need_transactional("send_offsets_to_transaction()")
-            self._lifecycle.check_not_abortable()
-            self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
-            metadata = checked_group(group)
-            check_offsets_given(offsets)
-            if not offsets:
-                return
-            added = self._limits.repeat(
-                lambda: self._store.read(lambda state, slot: group_offsets(state, offsets, metadata), refresh=False)
-            )
-            self._requests.add_offsets(added)
+        self._need_transactional("send_offsets_to_transaction()")
+        self._lifecycle.check_not_abortable()
+        self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
+        metadata = checked_group(group)
+        check_offsets_given(offsets)
+        if not offsets:
+            return
+        added = self._limits.repeat(
+            lambda: self._store.read(lambda state, slot: group_offsets(state, offsets, metadata), refresh=False)
+        )
+        self._requests.add_offsets(added)
 
+    @producer_call
     def prepare_transaction(self) -> str:
         """Flush, then prepare the transaction: the first phase of a two-phase commit (KIP-939).
 
@@ -447,20 +510,28 @@ class Producer:
             AbortableError: abort the transaction. It is not prepared and never will be.
             ApplicationRecoverableError: close this producer.
         """
-        with self._calls.of("prepare_transaction()"):
-            self._need_transactional("prepare_transaction()")
-            self._calls.check_not_repeated()
-            self._lifecycle.check_not_abortable()
-            self._lifecycle.enter(ProducerPhase.PREPARING, "prepare_transaction()")
-            self.flush()
+        self._need_transactional("prepare_transaction()")
+        self._calls.check_not_repeated()
+        if (outcome := self._calls.untold("prepare_transaction()")) is not None:
+            return str(outcome.answer)
+        self._lifecycle.check_not_abortable()
+        self._enter(ProducerPhase.PREPARING, "prepare_transaction()")
+        self._flush()
+
+        def prepare() -> str:
             staged = self._sender.staged_batches()
             summary = self._sender.numbers.summary(staged, self._open_for_ms())
-            self._guarded(lambda: self._requests.prepare(staged, self._sender.upload_ms, summary))
+            self._requests.prepare(staged, self._sender.upload_ms, summary)
             self._store.environment.reached("client.producer.prepared")
             self._forget()
             self._lifecycle.arrive(ProducerPhase.PREPARED)
-            return self.prepared_transaction or ""
+            prepared = self.prepared_transaction or ""
+            self._calls.settled(prepared)
+            return prepared
 
+        return self._guarded(prepare)
+
+    @producer_call
     def complete_transaction(self, prepared: str) -> None:
         """Commit the prepared transaction if ``prepared`` is its name; otherwise abort it (KIP-939).
 
@@ -474,15 +545,20 @@ class Producer:
             The errors of ``commit_transaction`` and ``abort_transaction``. After an error of the object store such as
             ``StoreAccessDenied`` the transaction stays prepared: call it again.
         """
-        with self._calls.of("complete_transaction()"):
-            self._need_transactional("complete_transaction()")
-            decided = parse_prepared_state(prepared)
+        self._need_transactional("complete_transaction()")
+        decided = parse_prepared_state(prepared)
+        if self._calls.untold("complete_transaction()", decided) is not None:
+            return
+        try:
             self._lifecycle.check_prepared("complete_transaction()", self._requests.prepared is not None)
-            if decided == self._requests.prepared:
-                self.commit_transaction()
-            else:
-                self.abort_transaction()
+        except IllegalState as error:
+            raise self._calls.explained(error) from None
+        if decided == self._requests.prepared:
+            self._commit(None, decided)
+        else:
+            self._abort(decided)
 
+    @producer_call
     def commit_transaction(
         self, timeout: float | None = None, *, application_id: str | None = None, version: int | None = None
     ) -> bool:
@@ -511,32 +587,46 @@ class Producer:
             AbortableError: abort the transaction. It is not committed and never will be.
             ApplicationRecoverableError: close this producer.
         """
-        with self._calls.of("commit_transaction()", timeout):
-            self._need_transactional("commit_transaction()")
-            self._calls.check_not_repeated()
-            self._lifecycle.check_not_abortable()
-            work = self._application_version(application_id, version)
-            self._lifecycle.enter(ProducerPhase.COMMITTING, "commit_transaction()")
-            self._committing = (work,)
-            self.flush()
+        self._need_transactional("commit_transaction()")
+        self._calls.check_not_repeated()
+        if (outcome := self._calls.untold("commit_transaction()", (application_id, version))) is not None:
+            return bool(outcome.answer)
+        self._lifecycle.check_not_abortable()
+        return self._commit(self._application_version(application_id, version), (application_id, version))
+
+    def _commit(self, work: ApplicationVersion | None, arguments: object) -> bool:
+        """Commit the transaction.
+
+        Args:
+            arguments: the arguments of the user's call. If it is interrupted, a call with the same ones gets the
+                answer.
+        """
+        self._enter(ProducerPhase.COMMITTING, "commit_transaction()")
+        self._committing = (work,)
+        self._flush()
+        was_prepared = self._requests.prepared is not None
+
+        def commit() -> tuple[bool, CommitSummary | None]:
             staged = self._sender.staged_batches()
-            was_prepared = self._requests.prepared is not None
             holds = self._sender.has_appended or staged or self._requests.has_offsets or work is not None
             committed = True
             summary: CommitSummary | None = None
             if holds or was_prepared:
-                upload_ms = self._sender.upload_ms
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
-                committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
+                committed = self._requests.end("commit", staged, self._sender.upload_ms, work, summary)
             self._forget()
             self._span.end("committed" if committed else "replayed")
             self._lifecycle.arrive(ProducerPhase.READY)
-            if summary is not None and _logger.isEnabledFor(logging.INFO):
-                # The transaction is committed. Nothing that goes wrong with its log line may say otherwise, not even an
-                # error of a handler of the application.
-                with suppress(Exception):
-                    self._log_commit(None if was_prepared else summary, was_replay=not committed)
-            return committed
+            self._calls.settled(committed, arguments)
+            return committed, summary
+
+        committed, summary = self._guarded(commit)
+        if summary is not None and _logger.isEnabledFor(logging.INFO):
+            # The transaction is committed. Nothing that goes wrong with its log line may say otherwise, not even an
+            # error of a handler of the application.
+            with suppress(Exception):
+                self._log_commit(None if was_prepared else summary, was_replay=not committed)
+        return committed
 
     def _log_commit(self, summary: CommitSummary | None, *, was_replay: bool) -> None:
         """Log a commit. The summary of a prepared transaction is None: its rows were counted before the prepare."""
@@ -591,6 +681,7 @@ class Producer:
             )
         return work
 
+    @producer_call
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: ``read_committed`` never shows any of its rows.
 
@@ -601,29 +692,50 @@ class Producer:
             RequestTimedOut: ``max_block_ms`` is over. Repeat this call; no other call is allowed.
             ApplicationRecoverableError: close this producer.
         """
-        with self._calls.of("abort_transaction()", timeout):
-            self._need_transactional("abort_transaction()")
-            self._calls.check_not_repeated()
-            self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
+        self._need_transactional("abort_transaction()")
+        self._calls.check_not_repeated()
+        if self._calls.untold("abort_transaction()") is not None:
+            return
+        self._abort()
+
+    def _abort(self, arguments: object = None) -> None:
+        self._enter(ProducerPhase.ABORTING, "abort_transaction()")
+        # The log may know the transaction only if a request of this producer may have landed. Otherwise there is
+        # nothing to end.
+        is_known = self._sender.may_have_appended or self._requests.may_be_known
+
+        def abort() -> None:
             self._limits.end_delivery()
             self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))
-            # The log may know the transaction only if a request of this producer may have landed. Otherwise there is
-            # nothing to end.
-            is_known = self._sender.may_have_appended or self._requests.may_be_known
             if is_known:
-                self._guarded(lambda: self._requests.end("abort"))
+                self._requests.end("abort")
             self._forget()
             self._span.end("aborted")
             self._lifecycle.arrive(ProducerPhase.READY)
-            if is_known:
-                # As for a commit: the transaction is aborted, whatever a handler of the application raises.
-                with suppress(Exception):
-                    _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
+            self._calls.settled(None, arguments)
+
+        self._guarded(abort)
+        if is_known:
+            # As for a commit: the transaction is aborted, whatever a handler of the application raises.
+            with suppress(Exception):
+                _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
+
+    def _enter(self, phase: ProducerPhase, call: str) -> None:
+        """Enter the phase of a call that ends the transaction.
+
+        Raises:
+            IllegalState: the call is not allowed. The message says if an interrupted call has ended the transaction.
+        """
+        try:
+            self._lifecycle.enter(phase, call)
+        except IllegalState as error:
+            raise self._calls.explained(error) from None
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and close. An open transaction is aborted, unless it is prepared.
 
-        The producer is closed afterwards, also if this call raises.
+        The producer is closed afterwards, also if this call raises an error of eoslog. If an interrupt ends this call,
+        repeat it.
 
         Args:
             timeout: give up after this time (s); ``max_block_ms`` if None. With 0 nothing is written. A call of another
@@ -645,7 +757,7 @@ class Producer:
             cut = self._calls.close(timeout_ms, self._finish)
         finally:
             self._background.join(max(0, ends_ms - self._store.environment.monotonic_ms()))
-        if cut == _BACKGROUND_FLUSH and timeout_ms > 0:
+        if cut == BACKGROUND_FLUSH and timeout_ms > 0:
             # The call of a user would raise an error. Of this one only close() can report that it did not end.
             if self.transactional_id is None:
                 raise DeliveryTimedOut(
@@ -662,7 +774,7 @@ class Producer:
         if self.transactional_id is None and self._home.is_this:
             try:
                 # No close(): other threads of the program may still write.
-                self._calls.at_exit(timeout_ms, self.flush)
+                self._calls.at_exit(timeout_ms, self._flush)
             except Exception as error:  # the exit must continue, whatever fails here
                 _logger.info("%s: the flush at exit failed: %s", self._store.url, error)
 
@@ -681,14 +793,14 @@ class Producer:
 
     def _finish(self) -> None:
         phase = self._lifecycle.phase
-        if phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR):
-            self.abort_transaction()
+        if phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR, ProducerPhase.ABORTING):
+            self._abort()
         elif phase is ProducerPhase.FATAL_ERROR:
             # No call has raised it yet if the background flush met it.
             self._raise_unreported()
         elif self.transactional_id is None and phase is not ProducerPhase.CLOSED:
             try:
-                self.flush()
+                self._flush()
             except RetriableError as error:
                 given_up = DeliveryTimedOut(
                     f"the producer was closed before its rows were acknowledged; some may have been written: {error}"
@@ -697,10 +809,20 @@ class Producer:
                 raise given_up from error
 
     def _shut(self) -> None:
-        self._lifecycle.arrive(ProducerPhase.CLOSED)
-        self._sender.fail(TransactionAborted("the producer was closed before this record was acknowledged"))
-        self._forget()
-        self._span.end("open" if self._requests.prepared is None else "prepared")
+        def shut() -> None:
+            self._sender.fail(TransactionAborted("the producer was closed before this record was acknowledged"))
+            self._forget()
+            self._span.end("open" if self._requests.prepared is None else "prepared")
+            self._lifecycle.arrive(ProducerPhase.CLOSED)
+
+        self._calls.exclusive.run(shut)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Complete the futures of rows whose outcome is known, and call their callbacks."""
+        call = self._calls.exclusive.holder
+        assert call is not None
+        self._sender.tell(call)
 
     def _need_transactional(self, call: str) -> None:
         if self.transactional_id is None:
@@ -723,14 +845,30 @@ class Producer:
 
     def _deliver(self, step: Callable[[], None]) -> None:
         """Run a step that writes rows, under the delivery timeout."""
-        self._limits.begin_delivery()
-        self._guarded(step)
-        self._limits.end_delivery()
+
+        def deliver() -> None:
+            self._limits.begin_delivery()
+            step()
+            self._limits.end_delivery()
+
+        self._guarded(deliver)
         # A callback of a written row may have forked. The child must not continue this call.
         self._home.check("this call")
 
     def _guarded(self, step: Callable[[], T]) -> T:
-        """Run a step, and repeat it after retriable errors. Any other error fails the futures, too."""
+        """Run a step to its end, and repeat it after retriable errors. Any other error fails the futures, too.
+
+        The step calls no code of the application. Afterwards, callbacks of rows run in this thread.
+        """
+        try:
+            answer = self._calls.exclusive.run(lambda: self._repeated(step))
+        except EosLogError:
+            self._tell()
+            raise
+        self._tell()
+        return answer
+
+    def _repeated(self, step: Callable[[], T]) -> T:
         try:
             return self._limits.repeat(step)
         except RetriableError:
@@ -738,6 +876,10 @@ class Producer:
         except EosLogError as error:
             # The caller and the futures get this error now. So the exit need not warn about these rows.
             exit_flush.discard(self)
+            if self.transactional_id is None:
+                call = self._calls.exclusive.holder
+                assert call is not None
+                self._unreported = call, error
             if self.transactional_id is None and not ends_the_producer(error):
                 # Without a transaction only the rows of this flush are lost. The producer continues with later rows.
                 self._limits.end_delivery()

@@ -1,14 +1,13 @@
-"""The rules of a producer's calls: the phase that allows a call, one call at a time, and its time limit.
-
-``ProducerCall`` is a class and not a generator, because a send must cost little more than taking the lock.
-"""
+"""The rules of a producer's calls: the phase that allows a call, one call at a time, and its time limit."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from enum import Enum
+from functools import wraps
+from inspect import signature
 from math import isnan
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from eoslog.errors import (
     AbortableError,
@@ -25,12 +24,17 @@ from eoslog.errors import (
     TransactionAbortable,
     UnsupportedFormat,
     quoted,
+    without_code,
 )
 from eoslog.producer.transaction_span import TransactionSpan
 from eoslog.session.metrics import CALL_TIMES, CallTimes
 from eoslog.session.time_limits import LONGEST_WAIT_MS, TimeLimits
+from eoslog.storage.calls import Call, Exclusive
 from eoslog.storage.environment import Environment
 from eoslog.storage.process import HomeProcess
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ProducerPhase(Enum):
@@ -71,6 +75,7 @@ end brings the next epoch. A failed init can only be repeated: there is no trans
 
 
 _IN_TRANSACTION = (_P.IN_TRANSACTION, _P.PREPARING, _P.COMMITTING)
+_REPEATABLE = (_P.INITIALIZING, _P.ABORTING)
 _PRODUCER_IS_DONE = (ApplicationRecoverableError, InvalidTxnState, CorruptRecord, UnsupportedFormat, InvalidEntry)
 """Errors after which an abort cannot help: the producer must be closed. Any other error fails only the transaction."""
 _OTHERS_ARE_DONE = (FencedInstanceId, OutOfOrderSequence)
@@ -106,9 +111,13 @@ class ProducerLifecycle:
         Raises:
             IllegalState: ``call`` is not allowed now. Nothing changes.
         """
+        self.check_may_enter(phase, call)
+        self._phase = phase
+
+    def check_may_enter(self, phase: ProducerPhase, call: str) -> None:
+        """Raises: IllegalState: ``call`` is not allowed now."""
         if self._phase not in VALID_PREVIOUS_PHASES[phase]:
             raise _illegal(self._phase, call)
-        self._phase = phase
 
     def arrive(self, phase: ProducerPhase) -> None:
         """Enter the phase that follows an answer.
@@ -131,6 +140,9 @@ class ProducerLifecycle:
             self._phase = ProducerPhase.PREPARED
         elif self._phase in _IN_TRANSACTION:
             self._phase = ProducerPhase.ABORTABLE_ERROR
+        elif self._phase in _REPEATABLE:
+            # The object store refused the request, for example because its disk is full. The cause may go away.
+            pass
         else:
             self._phase = ProducerPhase.FATAL_ERROR
         self._error = error
@@ -185,10 +197,19 @@ def _advice(phase: ProducerPhase, call: str) -> str:
     }[phase]
 
 
-class ProducerCalls:
-    """The lock of a producer: one thread at a time holds it, for a call of at most ``max_block_ms``.
+class Outcome(NamedTuple):
+    """What a call has achieved. An interrupt may keep it from the caller, who then repeats the call."""
 
-    Callbacks of that call may make further calls in the same thread.
+    call: Call
+    arguments: object
+    """The arguments that the repeated call must have, too."""
+    answer: Any
+
+
+class ProducerCalls:
+    """The calls of one producer: one at a time, each for at most ``max_block_ms``.
+
+    Callbacks of a call may make further calls in the same thread. These share its time limit.
     """
 
     def __init__(
@@ -203,37 +224,59 @@ class ProducerCalls:
         self.environment = environment
         self.limits = limits
         self.call_times = call_times
-        self.lock = threading.RLock()
+        self.exclusive = Exclusive("producer", "Repeat the call.", environment, after_abandoned=self._shut_if_free)
         self.transaction_span = TransactionSpan()
         """The span of the open transaction. It is current in every call."""
-        self.under_way: list[str] = []
-        """The current call and the calls nested in it. A callback of the outer call's rows makes the inner one."""
-        self.is_timed = False
-        """True if the outermost call has its own time limit. Calls made by ``close`` use the limit of ``close``."""
         self.is_to_be_closed = False
         self._shut = shut
-        self._by_name: dict[str, ProducerCall] = {}
+        self._outcome: Outcome | None = None
 
-    def of(self, name: str, timeout: float | None = None) -> ProducerCall:
-        """Return a call of this name, for a ``with`` statement.
-
-        Args:
-            timeout: the time limit of this call (s); negative: no limit; ``max_block_ms`` if None.
+    def enter(self, call: Call, timeout_ms: int) -> None:
+        """Enter a call. Calls within it share its time limit.
 
         Raises:
-            InvalidRequest: the timeout is not a number.
+            RequestTimedOut: a call of another thread did not end in time.
+            ConcurrentAccess: a signal handler makes this call within another one.
         """
-        if timeout is not None:
-            return ProducerCall(self, name, _timeout_ms(timeout))
-        found = self._by_name.get(name)
-        if found is None:
-            found = self._by_name[name] = ProducerCall(self, name)
-        return found
+        began_ms = self.environment.monotonic_ms()
+        if not self.exclusive.enter(call, timeout_ms):
+            raise RequestTimedOut(
+                f"{call.name}: timed out after {timeout_ms} ms waiting for another call of this producer; "
+                "repeat this one"
+            )
+        self.begin(call, timeout_ms, began_ms)
+
+    def begin(self, call: Call, timeout_ms: int, began_ms: int) -> None:
+        """Begin the time limit of a call that was entered, unless it is within another one."""
+        if call.outer is None:
+            if self.is_to_be_closed:
+                self._shut()
+            self.limits.begin_call(call.name, timeout_ms, began_ms)
+            self.transaction_span.enter()
+
+    def end(self, call: Call, metric: str | None = None, began_ns: int = 0) -> None:
+        """End a call before it leaves the producer. If a step of it still runs, that step gets no more time.
+
+        Args:
+            metric: Kafka's name of the metric of the call; None if it has none.
+            began_ns: when the call began; 0 if it was not entered.
+        """
+        if call.outer is not None or self.exclusive.holder is not call:
+            return
+        self.transaction_span.leave()
+        if metric is not None and began_ns:
+            self.call_times.add(metric, self.environment.monotonic_ns() - began_ns)
+        if call.step is not None and not call.step.has_ended:
+            self.limits.cut_short()
+            return
+        self.limits.end_call()
+        if self.is_to_be_closed:
+            self._shut()
 
     def close(self, timeout_ms: int, finish: Callable[[], None]) -> str | None:
-        """Make the last call, then shut the producer, also after an error.
+        """Make the last call, then shut the producer, also after an error. After an interrupt it may be repeated.
 
-        If a call of another thread does not end in time, it is cut short, and its thread shuts the producer afterwards.
+        If a call of another thread does not end in time, it is cut short, and the producer is shut when it has ended.
         In a forked child this does nothing: the rows and the transaction belong to the parent.
 
         Returns:
@@ -241,25 +284,36 @@ class ProducerCalls:
         """
         if not self.home.is_this:
             return None
-        if not self.lock.acquire(timeout=timeout_ms / 1000):
-            cut = next(iter(self.under_way.copy()), None)
-            self.is_to_be_closed = True
-            self.limits.cut_short()
-            if self.lock.acquire(blocking=False):
-                # The other call ended before it could see the request to close. So shut the producer here.
-                try:
-                    self.limits.end_call()
-                    self.shut_if_asked()
-                finally:
-                    self.lock.release()
-            return cut
+        call = Call("close()")
+        exclusive = self.exclusive
         try:
-            with self.limits.call("close()", timeout_ms):
+            began_ms = self.environment.monotonic_ms()
+            if not exclusive.enter(call, timeout_ms):
+                holder = exclusive.holder
+                self.is_to_be_closed = True
+                self.limits.cut_short()
+                # The other call may have ended before it could see the request.
+                self._shut_if_free()
+                return None if holder is None else list(holder.names)[-1]
+            if call.outer is None:
+                self.limits.begin_call(call.name, timeout_ms, began_ms)
+            try:
                 if timeout_ms > 0:
                     finish()
+            except EosLogError:
+                self._shut()
+                raise
+            else:
+                self._shut()
+            finally:
+                self.end(call)
         finally:
-            self._shut()
-            self.lock.release()
+            # The statements of exclusive.leave(call).
+            call.has_left = True
+            if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
+                exclusive.holder = call.outer
+            if exclusive.waiting:
+                exclusive.wake()
         return None
 
     def at_exit(self, timeout_ms: int, flush: Callable[[], None]) -> None:
@@ -268,32 +322,54 @@ class ProducerCalls:
         Raises:
             RequestTimedOut: a call of another thread did not end in time.
         """
-        if not self.lock.acquire(timeout=timeout_ms / 1000):
-            raise RequestTimedOut("another thread's call of this producer did not end in time")
+        call = Call("the flush at exit")
         try:
-            with self.limits.call("the flush at exit", timeout_ms):
-                flush()
+            self.enter(call, timeout_ms)
+            self.limits.begin_call(call.name, timeout_ms, self.environment.monotonic_ms())
+            flush()
         finally:
-            self.lock.release()
+            self.end(call)
+            self.exclusive.leave(call)
+
+    def _shut_if_free(self) -> None:
+        """Shut the producer if a ``close`` asked for it and no call is running."""
+        call = Call("close()")
+        try:
+            if self.is_to_be_closed and self.exclusive.enter(call):
+                self._shut()
+        finally:
+            self.exclusive.leave(call)
+
+    def settled(self, answer: Any, arguments: object = None) -> None:
+        """Note the answer of the running call, in the step that has achieved it."""
+        call = self.exclusive.holder
+        assert call is not None
+        self._outcome = Outcome(call, arguments, answer)
+
+    def untold(self, name: str, arguments: object = None) -> Outcome | None:
+        """Return the outcome of an interrupted call that the running call repeats; None if there is none."""
+        outcome, call = self._outcome, self.exclusive.holder
+        if outcome is None or outcome.call.is_told or outcome.call.name != name or outcome.arguments != arguments:
+            return None
+        assert call is not None
+        # This call tells it now. If it is interrupted, too, the next one does.
+        self._outcome = outcome = outcome._replace(call=call)
+        return outcome
+
+    def explained(self, refusal: IllegalState) -> IllegalState:
+        """Add to the refusal of a call that an interrupted call has ended the transaction."""
+        outcome = self._outcome
+        if outcome is None or outcome.call.is_told:
+            return refusal
+        return IllegalState(f"{without_code(refusal)}. The interrupted {outcome.call.name} was successful")
 
     def check_not_repeated(self) -> None:
         """Raises: IllegalState: a callback makes the same call again that is waiting for it."""
-        *outer, newest = self.under_way
+        call = self.exclusive.holder
+        assert call is not None
+        newest, *outer = call.names
         if newest in outer:
             raise IllegalState(f"{newest} is running: a callback of its rows cannot call it again")
-
-    def release(self) -> None:
-        """End a call that took only the lock: such a call waits for nothing and has no time limit."""
-        try:
-            if self.is_to_be_closed and not self.limits.in_call:
-                self._shut()
-        finally:
-            self.lock.release()
-
-    def shut_if_asked(self) -> None:
-        """Shut the producer if a ``close`` of another thread asked for it. Called when no call is running."""
-        if self.is_to_be_closed:
-            self._shut()
 
 
 def _timeout_ms(timeout: float) -> int:
@@ -304,59 +380,62 @@ def _timeout_ms(timeout: float) -> int:
     return LONGEST_WAIT_MS if timeout < 0 else int(min(timeout * 1000, LONGEST_WAIT_MS))
 
 
-class ProducerCall:
-    """Holds the producer for one call with a time limit. The same thread may enter it again.
+class _Called(Protocol):
+    """A producer."""
 
-    Raises:
-        RequestTimedOut: on entering: a call of another thread did not end in time.
+    _calls: ProducerCalls
+
+
+Self = TypeVar("Self", bound=_Called)
+
+
+def producer_call(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
+    """Wrap a public method of the producer: check the process, and admit one call at a time.
+
+    An argument ``timeout`` is the time limit of the call (s); negative: no limit; ``max_block_ms`` if None.
+
+    The call may raise:
+        InvalidRequest: the timeout is not a number.
+        OpenedBeforeFork
+        RequestTimedOut: a call of another thread did not end in time.
+        ConcurrentAccess: a signal handler makes the call within another one.
     """
+    name = f"{method.__name__.removeprefix('_')}()"
+    metric = CALL_TIMES.get(name)
+    parameters = list(signature(method).parameters)
+    place = parameters.index("timeout") - 1 if "timeout" in parameters else None
 
-    __slots__ = ("_began_ns", "_calls", "_metric", "_name", "_timeout_ms")
-
-    def __init__(self, calls: ProducerCalls, name: str, timeout_ms: int | None = None) -> None:
-        self._calls = calls
-        self._name = name
-        self._timeout_ms = calls.limits.max_block_ms if timeout_ms is None else timeout_ms
-        self._metric = CALL_TIMES.get(name)
-        self._began_ns = 0
-
-    def __enter__(self) -> None:
+    @wraps(method)
+    def entered(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
         calls = self._calls
-        # Check before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
-        calls.home.check(self._name)
-        limits = calls.limits
-        began_ns = calls.environment.monotonic_ns()
-        if not calls.lock.acquire(False) and not calls.lock.acquire(timeout=self._timeout_ms / 1000):
-            raise RequestTimedOut(
-                f"{self._name}: timed out after {self._timeout_ms} ms waiting for another call of this producer; "
-                "repeat this one"
-            )
-        calls.under_way.append(self._name)
-        if len(calls.under_way) > 1:
-            return
-        calls.is_timed = not limits.in_call
-        if calls.is_timed:
-            try:
-                calls.shut_if_asked()
-            except BaseException:
-                calls.under_way.clear()
-                calls.lock.release()
-                raise
-            limits.begin_call(self._name, self._timeout_ms, began_ns // 1_000_000)
-            if self._metric is not None:
-                self._began_ns = calls.environment.monotonic_ns()
-        calls.transaction_span.enter()
-
-    def __exit__(self, *error: object) -> None:
-        calls = self._calls
-        calls.under_way.pop()
+        # Check before the call is entered: a thread of the parent may have been in one during the fork.
+        calls.home.check(name)
+        timeout: Any = kwargs.get("timeout")
+        if place is not None and place < len(args):
+            timeout = args[place]
+        timeout_ms = calls.limits.max_block_ms if timeout is None else _timeout_ms(timeout)
+        exclusive = calls.exclusive
+        call = Call(name)
+        began_ns = 0
         try:
-            if not calls.under_way:
-                calls.transaction_span.leave()
-            if not calls.under_way and calls.is_timed:
-                if self._metric is not None:
-                    calls.call_times.add(self._metric, calls.environment.monotonic_ns() - self._began_ns)
-                calls.limits.end_call()
-                calls.shut_if_asked()
+            try:
+                calls.enter(call, timeout_ms)
+                began_ns = calls.environment.monotonic_ns()
+                answer = method(self, *args, **kwargs)
+            except EosLogError as error:
+                # A signal handler may raise an EosLogError, too. That is no outcome of this call.
+                call.is_told = error is call.error
+                raise
+            finally:
+                calls.end(call, metric, began_ns)
         finally:
-            calls.lock.release()
+            # The statements of exclusive.leave(call).
+            call.has_left = True
+            if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
+                exclusive.holder = call.outer
+            if exclusive.waiting:
+                exclusive.wake()
+        call.is_told = True
+        return answer
+
+    return entered

@@ -97,10 +97,12 @@ class RecordAccumulator:
         rows = records.rows
         # Number the row by counting the rows before it. A separate counter would be wrong after an interrupt (Ctrl-C)
         # between two lines, and would shift offsets.
-        future = RecordFuture(records.awaited, records.awaited.count + len(rows))
-        rows.append(row)
-        if len(rows) > self._most_records:
-            self._most_records = len(rows)
+        before = len(rows)
+        future = RecordFuture(records.awaited, records.awaited.count + before)
+        if before >= self._most_records:
+            self._most_records = before + 1
+        # No call from here to the return of send(): an interrupt comes before the row is added, or after the return.
+        rows += (row,)
         return future
 
     def add_tables(self, topic: Topic, tables: Iterable[tuple[int, pa.Table]]) -> None:
@@ -163,6 +165,10 @@ class RecordAccumulator:
         targets = {topic_id: self._target(topic) for topic_id, topic in topics.items()}
         while self._records:
             partition_id, records = next(iter(self._records.items()))
+            if not records.rows:
+                # The send that began the partition was interrupted.
+                del self._records[partition_id]
+                continue
             table = records_table(records.rows)
             # Remove each before the next: a repeated step must not encode the same records twice.
             del self._records[partition_id]

@@ -7,7 +7,7 @@ import sys
 import threading
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from heapq import heappop, heappush
 from itertools import accumulate
@@ -19,6 +19,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_OFFSET
 from eoslog.state.store_state import Topic
 from eoslog.state.transaction_requests import AppendedRows
+from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 _STATE_OF_A_FUTURE = frozenset(vars(Future()))
@@ -26,6 +27,8 @@ _STATE_OF_A_FUTURE = frozenset(vars(Future()))
 _Callback: TypeAlias = Callable[[Future[RecordMetadata]], object]
 DeliveryCallback: TypeAlias = Callable[[BaseException | None, RecordMetadata], object]
 """A function of the error, or None, and of the record's partition and offset. The offset is -1 after an error."""
+RowsOutcome: TypeAlias = Sequence[AppendedRows] | EosLogError
+"""The offsets of appended rows, or the error of the rows. A row that has no offset in the sequence gets offset -1."""
 _logger = logging.getLogger(__name__)
 
 
@@ -121,6 +124,8 @@ class AwaitedRows:
         self._watched: list[tuple[int, RecordFuture]] = []
         """The watched futures whose rows are not told: a heap by row."""
         self._callbacks: dict[int, list[_Callback]] = {}
+        self._called: dict[int, Iterator[_Callback]] = {}
+        """By row, the callbacks that were not called yet, while some are being called."""
 
     def is_told(self, row: int) -> bool:
         """Return True if the row is told."""
@@ -192,34 +197,53 @@ class AwaitedRows:
             # Set all attributes at once: another thread reads them without the lock.
             vars(future).update(vars(made))
 
-    def deliver(self, appended: Sequence[AppendedRows]) -> None:
-        """Complete the futures with the offsets in ``appended``. A row that is not in it gets offset -1."""
-        self._first_rows = [0, *accumulate(rows.record_count for rows in appended)]
-        self._appended = appended
-        self._tell()
+    def tell(self, outcome: RowsOutcome, call: Call) -> None:
+        """Complete the futures of the rows with their outcome. After an interrupt, the caller repeats this.
 
-    def fail(self, error: EosLogError) -> None:
-        """Fail the futures of the rows."""
-        self.error = error
-        self._tell()
-
-    def _tell(self) -> None:
-        """Complete the watched futures in the order of their rows, also those first watched during this call."""
+        Args:
+            call: the running call. Callbacks may make calls within it.
+        """
+        if isinstance(outcome, EosLogError):
+            self.error = outcome
+        else:
+            self._first_rows = [0, *accumulate(rows.record_count for rows in outcome)]
+            self._appended = outcome
+        # Tell the futures in the order of their rows, also those first watched during this call.
         while True:
             with self._lock:
                 if not self._watched:
                     self._told = sys.maxsize
                     return
-                row, future = heappop(self._watched)
+                row, future = self._watched[0]
                 self._told = max(self._told, row)
             # Complete it without the lock: another thread may hold this future's condition and wait for the lock.
             if has_state(future) and not Future.done(future):
                 self._complete(future, row)
             with self._lock:
                 self._told = max(self._told, row + 1)
-                callbacks = self._callbacks.pop(row, ())
-            for callback in callbacks:
-                _call(callback, future)
+            self._call_back(row, future, call)
+            with self._lock:
+                # A callback may have told the rest.
+                if self._watched and self._watched[0][0] == row:
+                    heappop(self._watched)
+
+    def _call_back(self, row: int, future: RecordFuture, call: Call) -> None:
+        """Call the callbacks of a told row, each at most once."""
+        callbacks = self._callbacks.get(row)
+        if callbacks is None:
+            return
+        # The iterator is kept: after an interrupt in a callback, the next call continues with the one after it.
+        left = self._called.setdefault(row, iter(callbacks))
+        for callback in left:
+            try:
+                call.admits_nested = True
+                callback(future)
+            except Exception:  # as Future does: an error of a callback must not fail the call that completes the future
+                _logger.exception("exception calling callback for %r", future)
+            finally:
+                call.admits_nested = False
+        self._callbacks.pop(row, None)
+        self._called.pop(row, None)
 
     def _complete(self, future: Future[RecordMetadata], row: int) -> None:
         if self.error is not None:
@@ -248,17 +272,17 @@ class AwaitedOffsets:
         taken._waiting, self._waiting = self._waiting, {}
         return taken
 
-    def deliver(self, appended: Iterable[AppendedRows] = ()) -> None:
-        """Complete all futures with the offsets in ``appended``. A row that is not in it gets offset -1."""
-        batches: dict[PartitionId, list[AppendedRows]] = defaultdict(list)
-        for rows in appended:
-            batches[rows.partition_id].append(rows)
-        waiting, self._waiting = self._waiting, {}
-        for partition_id, partition in waiting.items():
-            partition.deliver(batches[partition_id])
+    def tell(self, outcome: RowsOutcome, call: Call) -> None:
+        """Complete all futures with the outcome of their rows. After an interrupt, the caller repeats this.
 
-    def fail(self, error: EosLogError) -> None:
-        """Fail all futures with ``error``."""
-        waiting, self._waiting = self._waiting, {}
-        for partition in waiting.values():
-            partition.fail(error)
+        Args:
+            call: the running call. Callbacks may make calls within it.
+        """
+        batches: dict[PartitionId, list[AppendedRows]] = defaultdict(list)
+        if not isinstance(outcome, EosLogError):
+            for rows in outcome:
+                batches[rows.partition_id].append(rows)
+        while self._waiting:
+            partition_id, partition = next(iter(self._waiting.items()))
+            partition.tell(outcome if isinstance(outcome, EosLogError) else batches[partition_id], call)
+            self._waiting.pop(partition_id, None)

@@ -6,6 +6,7 @@ module also holds the batches in flight, and counts rows, files and bytes for th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import pyarrow as pa
 from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId, UnknownTopicOrPartition
 from eoslog.format.file_writer import WrittenFile
 from eoslog.producer.record_accumulator import RecordAccumulator
-from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture
+from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture, RowsOutcome
 from eoslog.producer.rows import partition_of_key, record_row, rows_by_partition, with_timestamps
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
@@ -27,6 +28,7 @@ from eoslog.state.store_state import Topic
 from eoslog.state.transaction_entries import BatchAppended, CommitSummary, StagedBatch, WrittenRows
 from eoslog.state.transaction_requests import AppendBatches, AppendedRows
 from eoslog.storage import tracing
+from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess
 
 _ANY_PARTITION = -1
@@ -164,14 +166,10 @@ class InFlightBatches:
         self._sequences[partition_id] = sequence_after(base_sequence, record_count)
         return base_sequence
 
-    def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
-        """Process the answer: complete the futures with their offsets. Then no batch is in flight."""
+    def acknowledge(self) -> AwaitedOffsets:
+        """Return the futures of the batches, which have an answer. Then no batch is in flight."""
         self._batches = []
-        self.awaited.deliver(appended)
-
-    def fail(self, error: EosLogError) -> None:
-        """Fail the futures with ``error``. The batches stay, because they may have landed."""
-        self.awaited.fail(error)
+        return self.awaited.take_all()
 
     def reset(self) -> None:
         """Drop the batches in flight and restart the sequences at 0, as the next epoch does."""
@@ -201,6 +199,8 @@ class Sender:
         self._staged = staged
         self._accumulator = RecordAccumulator(store, buffer_bytes, home)
         self._in_flight = InFlightBatches(transactional_id, home)
+        self._settled: deque[tuple[AwaitedOffsets, RowsOutcome]] = deque()
+        """Futures whose rows have an outcome, and that are not told yet."""
         self.forget()
 
     def forget(self) -> None:
@@ -223,20 +223,30 @@ class Sender:
         Batches in flight may have landed, or may still land, under their sequences. So the producer id is dropped too,
         and the next flush asks for a new one.
         """
-        waiting = (self._accumulator.awaited.take_all(), self._in_flight.awaited.take_all())
+        self.fail(error)
         if self._in_flight:
             self._requests.identity = None
             self._in_flight.reset()
         self._accumulator.discard()
         self.topics.clear()
-        # Fail the futures last: a callback may send the rows again.
-        for each in waiting:
-            each.fail(error)
 
     def fail(self, error: EosLogError) -> None:
-        """Fail all futures with ``error``."""
-        self._accumulator.awaited.fail(error)
-        self._in_flight.fail(error)
+        """Fail all futures with ``error``. Batches in flight stay, because they may have landed."""
+        for awaited in (self._accumulator.awaited, self._in_flight.awaited):
+            self._settled.append((awaited.take_all(), error))
+
+    def tell(self, call: Call) -> None:
+        """Complete the futures whose rows have an outcome, and call their callbacks.
+
+        This is no part of a step: callbacks are code of the application, and run in the thread of the call. If they are
+        interrupted, the next call continues here.
+        """
+        while self._settled:
+            told = self._settled[0]
+            told[0].tell(told[1], call)
+            # A callback may have made calls, which told further futures.
+            if self._settled and self._settled[0] is told:
+                self._settled.popleft()
 
     @property
     def may_have_appended(self) -> bool:
@@ -344,7 +354,7 @@ class Sender:
             self._settle_in_flight()
             self._accumulator.upload()
             if self._staged:
-                self._accumulator.awaited.deliver()
+                self._settled.append((self._accumulator.awaited.take_all(), ()))
             elif self._accumulator.files:
                 if self._requests.identity is None:
                     self._requests.initialise()
@@ -381,8 +391,7 @@ class Sender:
         self.numbers.add(self._in_flight.batches)
         if self._transactional_id is None:
             self.topics.clear()
-        # Complete the futures last: a callback may end the transaction.
-        self._in_flight.acknowledge(appended)
+        self._settled.append((self._in_flight.acknowledge(), appended))
 
     def _append_in_flight(self) -> list[AppendedRows]:
         may_have_landed = self._in_flight.was_sent

@@ -18,7 +18,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Partition
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.storage.process import ExclusiveIterator
+from eoslog.storage.calls import ExclusiveIterator
 
 
 class CommittedTransaction(NamedTuple):

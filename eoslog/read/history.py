@@ -31,7 +31,7 @@ from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch, TransactionEnded, WrittenRows
-from eoslog.storage.process import ExclusiveIterator
+from eoslog.storage.calls import ExclusiveIterator
 
 _NO_CHANGE = frozenset(
     {

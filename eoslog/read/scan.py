@@ -29,8 +29,8 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
+from eoslog.storage.calls import ExclusiveIterator
 from eoslog.storage.object_store import ObjectStore
-from eoslog.storage.process import ExclusiveIterator
 
 if TYPE_CHECKING:
     import pandas

@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from eoslog.errors import (
@@ -152,19 +153,21 @@ class Session:
 
     def _find_description(self) -> StoreDescription | None:
         if self._description is None:
-            self._description = find_description(self.object_store)
-            if self._description is not None:
-                self.object_store.watch(DESCRIPTION_PATH, self._is_this_store)
-                self.log.adopt_slot_retention(self._description.slot_retention_ms)
-                _logger.info("%s: connected to store %s", self.url, self._description.store_id)
+            found = find_description(self.object_store)
+            if found is not None:
+                self.object_store.watch(DESCRIPTION_PATH, partial(self._is_store, found.store_id))
+                self.log.adopt_slot_retention(found.slot_retention_ms)
+                # Last: after an interrupt above, the next call does it all again.
+                self._description = found
+                _logger.info("%s: connected to store %s", self.url, found.store_id)
         return self._description
 
-    def _is_this_store(self, description: bytes) -> bool:
+    def _is_store(self, store_id: str, description: bytes) -> bool:
+        """Return True if these are the bytes of the description of the store with this id."""
         try:
-            found = decode_description(description, self.url)
+            return decode_description(description, self.url).store_id == store_id
         except EosLogError:
             return False
-        return self._description is not None and found.store_id == self._description.store_id
 
     def read(self, function: Callable[[StoreState, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with a state of the store and the slot of that state, and return its answer.

@@ -10,14 +10,13 @@ import threading
 from typing import NamedTuple
 
 from eoslog.storage.environment import Environment
-from eoslog.storage.process import ProcessLock
 
 _TOLERANCE_MS = 60_000
 """How far the clocks of one store's servers may differ (ms)."""
 
 
 class _Reading(NamedTuple):
-    """The knowledge of the clock. Threads read it without the lock, so it is replaced as a whole."""
+    """The knowledge of the clock. Threads read it without a lock, so it is replaced as a whole."""
 
     date_ms: int = 0
     monotonic_ms: int = 0
@@ -26,6 +25,8 @@ class _Reading(NamedTuple):
     """True if at least two answers agree on the time."""
     claimed_ms: int = 0
     """A later date that only the newest answer claims; 0 if there is none."""
+    first_date_ms: int = 0
+    """The date of the first answer."""
 
 
 class _NewestAnswer(threading.local):
@@ -50,9 +51,11 @@ class StoreClock:
         self._environment = environment
         self._reading = _Reading()
         self._newest_answer = _NewestAnswer()
-        self._lock = ProcessLock()
-        self.first_date_ms = 0
+
+    @property
+    def first_date_ms(self) -> int:
         """The date of the first answer (ms since the epoch), 0 before it. The next answer may correct it downwards."""
+        return self._reading.first_date_ms
 
     @property
     def last_date_ms(self) -> int:
@@ -73,33 +76,15 @@ class StoreClock:
     def observe(self, date_ms: int) -> None:
         """Learn the date of an answer (ms since the epoch). A date older than the newest one is ignored."""
         self._newest_answer.date_ms = date_ms
-        with self._lock:
-            self._update(date_ms, self._environment.monotonic_ms())
-
-    def _update(self, date_ms: int, monotonic_ms: int) -> None:
-        known = self._reading
-        if known.date_ms == 0:
-            self.first_date_ms = date_ms
-            self._reading = _Reading(date_ms, monotonic_ms)
-        elif not known.is_confirmed and date_ms < known.date_ms - _TOLERANCE_MS:
-            # One of the first two dates is wrong. Trust the earlier one: a clock that is behind only delays expiry and
-            # deletion, a clock that is ahead would expire what is still in use.
-            self.first_date_ms = date_ms
-            self._reading = _Reading(date_ms, monotonic_ms)
-        elif date_ms <= known.date_ms + monotonic_ms - known.monotonic_ms + _TOLERANCE_MS:
-            # The date agrees with elapsed time. An older date confirms the reading but never sets the time back:
-            # answers may arrive out of order. Agreement also drops an unconfirmed claim: the answer that claimed it was
-            # wrong.
-            newest = (date_ms, monotonic_ms) if date_ms >= known.date_ms else (known.date_ms, known.monotonic_ms)
-            self._reading = _Reading(*newest, is_confirmed=True)
-        elif known.claimed_ms and date_ms >= known.claimed_ms - _TOLERANCE_MS:
-            # Two answers in a row run ahead of elapsed time. Trust the earlier date; the rest needs one more
-            # confirmation, because the later date may come from a server with a wrong clock.
-            earlier_ms = min(date_ms, known.claimed_ms)
-            self._reading = _Reading(earlier_ms, monotonic_ms, is_confirmed=True, claimed_ms=date_ms)
-        else:
-            # The first answer that runs ahead. It may be wrong, so remember its date and do not move the time.
-            self._reading = known._replace(claimed_ms=date_ms)
+        monotonic_ms = self._environment.monotonic_ms()
+        while True:
+            # No lock: a signal handler may interrupt this thread here, and its calls observe dates, too.
+            known = self._reading
+            learned = _learned(known, date_ms, monotonic_ms)
+            # No other thread runs between this comparison and the assignment (``calls.py``).
+            if self._reading is known:
+                self._reading = learned
+                return
 
     def now_ms(self) -> int:
         """Return the estimated time of the store (ms since the epoch); 0 before the first answer."""
@@ -107,3 +92,23 @@ class StoreClock:
         if known.date_ms == 0:
             return 0
         return known.date_ms + self._environment.monotonic_ms() - known.monotonic_ms
+
+
+def _learned(known: _Reading, date_ms: int, monotonic_ms: int) -> _Reading:
+    """Return the knowledge after an answer with this date."""
+    if known.date_ms == 0 or (not known.is_confirmed and date_ms < known.date_ms - _TOLERANCE_MS):
+        # If one of the first two dates is wrong, trust the earlier one: a clock that is behind only delays expiry and
+        # deletion, a clock that is ahead would expire what is still in use.
+        return _Reading(date_ms, monotonic_ms, first_date_ms=date_ms)
+    if date_ms <= known.date_ms + monotonic_ms - known.monotonic_ms + _TOLERANCE_MS:
+        # The date agrees with elapsed time. An older date confirms the reading but never sets the time back: answers
+        # may arrive out of order. Agreement also drops an unconfirmed claim: the answer that claimed it was wrong.
+        confirmed = known._replace(is_confirmed=True, claimed_ms=0)
+        return confirmed if date_ms < known.date_ms else confirmed._replace(date_ms=date_ms, monotonic_ms=monotonic_ms)
+    if known.claimed_ms and date_ms >= known.claimed_ms - _TOLERANCE_MS:
+        # Two answers in a row run ahead of elapsed time. Trust the earlier date; the rest needs one more confirmation,
+        # because the later date may come from a server with a wrong clock.
+        earlier_ms = min(date_ms, known.claimed_ms)
+        return _Reading(earlier_ms, monotonic_ms, True, date_ms, known.first_date_ms)
+    # The first answer that runs ahead. It may be wrong, so remember its date and do not move the time.
+    return known._replace(claimed_ms=date_ms)

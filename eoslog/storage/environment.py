@@ -12,6 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from eoslog.storage.library_threads import run_to_its_end, start_thread
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,14 @@ class Environment:
         Raises:
             RuntimeError: no thread can start, because the interpreter exits.
         """
-        threading.Thread(target=work, daemon=True, name="eoslog-background").start()
+        start_thread(work, "eoslog-background")
+
+    def uninterrupted(self, step: Callable[[], T]) -> T:
+        """Run a step to its end, and return its answer or raise its error.
+
+        An exception from outside, such as Ctrl-C, ends only the wait of the caller (``library_threads``).
+        """
+        return run_to_its_end(step)
 
 
 def host_time_ms() -> int:

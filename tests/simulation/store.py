@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
+from typing import TypeVar
 
 from eoslog.errors import StoreUnavailable
 from eoslog.storage.clock import StoreClock
@@ -13,6 +14,7 @@ from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore,
 from tests.simulation.line import SimulatedQueue
 from tests.simulation.world import Process
 
+T = TypeVar("T")
 _PAGE = 7
 
 
@@ -52,6 +54,10 @@ class SimulatedEnvironment(Environment):
     def reached(self, crash_point: str) -> None:
         self._process.world.marks[crash_point] += 1
         self._process.die_perhaps()
+
+    def uninterrupted(self, step: Callable[[], T]) -> T:
+        # Only the threads of the simulation may run. So its interrupts meet a step, too.
+        return step()
 
     def background(self, work: Callable[[], None]) -> None:
         if self._has_threads:

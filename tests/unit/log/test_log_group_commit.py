@@ -392,13 +392,14 @@ def test_an_interrupted_follower_is_not_made_leader_by_an_interrupted_one(
     append_all, follow = log.appender._queue._append_all, log.appender._queue._follow
     is_taken = threading.Event()
     threads: dict[str, threading.Thread] = {}
+    requests = {name: add(name) for name in ("leader", "follower", "waiting")}
 
     def append(name: str) -> None:
         with contextlib.suppress(KeyboardInterrupt):
-            log.append(add(name))
+            log.append(requests[name])
 
     def interrupted_follower(proposal: Any) -> bool:
-        if threading.current_thread() is not threads["follower"]:
+        if proposal.request is not requests["follower"]:
             return follow(proposal)
         is_taken.wait(timeout=30)
         raise KeyboardInterrupt
@@ -410,9 +411,7 @@ def test_an_interrupted_follower_is_not_made_leader_by_an_interrupted_one(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(log.appender._queue, "_follow", interrupted_follower)
-    threads |= {
-        name: threading.Thread(target=append, args=(name,), daemon=True) for name in ("leader", "follower", "waiting")
-    }
+    threads |= {name: threading.Thread(target=append, args=(name,), daemon=True) for name in requests}
     leader = threads["leader"]
     with held(log):
         for count, thread in enumerate(threads.values(), 1):

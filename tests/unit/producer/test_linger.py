@@ -20,6 +20,7 @@ import eoslog
 from eoslog import errors
 from eoslog.session.positions import RecordMetadata
 from eoslog.state.names import TopicPartition
+from eoslog.storage.calls import Call
 from eoslog.store import Store
 from tests.unit.support.held import LONGEST_WAIT_S
 from tests.unit.support.world import SLOTS, ManualEnvironment, World, faulty, values
@@ -243,7 +244,10 @@ def test_rows_that_wait_are_written_before_earlier_ones_are_reported(
     producer = store.producer(linger_ms=5)
     producer.send("t", b"lost", on_delivery=lambda error, _: producer.send("t", b"kept") and None if error else None)
     faulty(store).deny(SLOTS)
-    producer._flush_in_background()
+    flush = Call("the background flush")
+    producer._calls.exclusive.enter(flush)
+    producer._flush_in_background(flush)
+    producer._calls.exclusive.leave(flush)
     faulty(store).heal()
 
     with pytest.raises(errors.StoreAccessDenied):
@@ -445,7 +449,7 @@ def test_a_close_that_does_not_wait_writes_nothing_and_ends_the_thread(local: St
     before = set(threading.enumerate())
     producer = local.producer(linger_ms=LONG_MS)
     future = producer.send("t", b"v")
-    (thread,) = set(threading.enumerate()) - before
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "eoslog-background")
 
     producer.close(timeout=0)
 
@@ -514,7 +518,7 @@ def test_a_close_that_cuts_the_background_flush_short_says_so(
 
     monkeypatch.setattr(local.object_store, "put_if_absent", late)
     future = producer.send("t", b"v")
-    (thread,) = set(threading.enumerate()) - before
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "eoslog-background")
     assert asked.wait(LONGEST_WAIT_S)
 
     try:
@@ -531,7 +535,7 @@ def test_a_row_may_wait_for_longer_than_a_thread_can(local: Store) -> None:
     before = set(threading.enumerate())
     producer = local.producer(linger_ms=10**18)
     producer.send("t", b"v")
-    (thread,) = set(threading.enumerate()) - before
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "eoslog-background")
 
     producer.close()
 

@@ -11,8 +11,10 @@ import pytest
 from eoslog import errors
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
+from eoslog.storage.calls import Call
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
+from tests.unit.support.held import in_threads
 from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
 
 
@@ -149,9 +151,11 @@ def test_limits_that_never_end_are_those_of_the_longest_wait_there_is(store: Sto
     started = threading.Event()
 
     def hold() -> None:
-        with producer._calls.of("flush()"):
-            started.set()
-            time.sleep(0.1)
+        call = Call("flush()")
+        producer._calls.exclusive.enter(call)
+        started.set()
+        time.sleep(0.1)
+        producer._calls.exclusive.leave(call)
 
     for call in (producer.commit_transaction, lambda: producer.close(timeout=float("inf"))):
         started.clear()
@@ -346,29 +350,22 @@ def test_a_close_does_not_wait_for_a_call_that_hangs(store: Store, monkeypatch: 
         producer.begin_transaction()
 
 
-class _EndsWhenGivenUp:
-    """The lock of a producer whose call ends just when another thread gives up waiting for it."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._lock = producer._calls.lock
-        self._is_held = True
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        if self._is_held:
-            self._is_held = False
-            return False
-        return self._lock.acquire(blocking, timeout)
-
-    def release(self) -> None:
-        self._lock.release()
-
-
 def test_a_close_that_just_misses_a_calls_end_still_closes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = store.producer()
     future = producer.send("t", b"v")
-    monkeypatch.setattr(producer._calls, "lock", _EndsWhenGivenUp(producer))
+    exclusive = producer._calls.exclusive
+    other = Call("flush()")
+    exclusive.enter(other)
+    cut_short = producer._limits.cut_short
 
-    producer.close(timeout=0)
+    def ends_now() -> None:
+        """The other call ends just when this thread gives up waiting for it."""
+        exclusive.holder = None
+        cut_short()
+
+    monkeypatch.setattr(producer._limits, "cut_short", ends_now)
+
+    in_threads(1, lambda: producer.close(timeout=0))
 
     assert isinstance(future.exception(0), errors.TransactionAborted)
     with pytest.raises(errors.IllegalState):

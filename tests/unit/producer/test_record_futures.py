@@ -22,6 +22,7 @@ from eoslog.producer.producer import Producer
 from eoslog.producer.record_futures import AppendedRows, AwaitedRows, RecordFuture
 from eoslog.session.positions import RecordMetadata
 from eoslog.state.names import PartitionId, TopicPartition
+from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess
 from eoslog.store import Store
 from tests.unit.support.world import values
@@ -223,7 +224,7 @@ def test_threads_that_look_first_while_rows_are_told_miss_nothing() -> None:
         threads = [threading.Thread(target=observe, args=(offsets,)) for offsets in called]
         for thread in threads:
             thread.start()
-        rows.deliver([AppendedRows(PLACE, 10, 150), AppendedRows(PLACE, 400, 50)])
+        rows.tell([AppendedRows(PLACE, 10, 150), AppendedRows(PLACE, 400, 50)], Call("flush()"))
         for thread in threads:
             thread.join()
 
@@ -237,7 +238,7 @@ def test_offsets_are_those_of_the_rows_batches() -> None:
     futures = [RecordFuture(rows, number) for number in range(6)]
     look(futures[4])
 
-    rows.deliver([AppendedRows(PLACE, 7, 2), AppendedRows(PLACE, -1, 1), AppendedRows(PLACE, 20, 2)])
+    rows.tell([AppendedRows(PLACE, 7, 2), AppendedRows(PLACE, -1, 1), AppendedRows(PLACE, 20, 2)], Call("flush()"))
 
     assert [future.result(0).offset for future in futures] == [7, 8, -1, 20, 21, -1]
 

@@ -14,9 +14,9 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.session.metrics import CallTimes
 from eoslog.state.entries import TopicConfig
+from eoslog.storage.calls import ExclusiveIterator
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
-from eoslog.storage.process import ExclusiveIterator
 from eoslog.store import Store
 from tests.unit.support.held import held, holding_store, in_threads
 from tests.unit.support.reading import send

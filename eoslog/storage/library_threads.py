@@ -1,0 +1,134 @@
+"""Threads of the library, in which the steps of users' calls run to their end.
+
+Python raises the exception of a signal handler (Ctrl-C, a time limit) in the main thread, after any call that this
+thread makes. ``PyThreadState_SetAsyncExc`` raises one in a thread that the program names. The program does not know the
+threads of this module, so no exception from outside ends a step half way.
+
+A signal handler may make calls, too. It runs in the main thread, between two instructions of the interrupted call. So
+the interrupted thread must hold no lock that a step needs: a step runs in another thread, and would wait for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from eoslog.storage.process import forks
+
+T = TypeVar("T")
+_IDLE_S = 60
+"""A thread ends when it has been idle for this long (s)."""
+
+
+class _Place(threading.local):
+    is_library_thread = False
+
+
+_place = _Place()
+
+
+class _Step:
+    """A step that is handed to a thread of the library, and its outcome."""
+
+    __slots__ = ("answer", "context", "done", "error", "function")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.context = copy_context()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.done = threading.Lock()
+        """Released when the step has ended."""
+        self.done.acquire()
+
+
+class _Threads:
+    """The threads of one process. They take steps from one queue."""
+
+    def __init__(self) -> None:
+        self._steps: SimpleQueue[_Step] = SimpleQueue()
+        self._idle: deque[None] = deque()
+        """An item for each thread that is idle and that no caller counts on. A caller takes an item, then puts a step.
+        So each step finds a thread, however long the other steps take."""
+
+    def hand_over(self, step: _Step) -> bool:
+        """Have a thread run a step. Return False if no thread can start, because the interpreter exits."""
+        try:
+            self._idle.pop()
+        except IndexError:
+            try:
+                threading.Thread(target=self._run, daemon=True, name="eoslog-step").start()
+            except RuntimeError:
+                return False
+        # An interrupt just before this line only wastes an idle thread.
+        self._steps.put(step)
+        return True
+
+    def _run(self) -> None:
+        _place.is_library_thread = True
+        while True:
+            try:
+                step = self._steps.get(timeout=_IDLE_S)
+            except Empty:
+                # Without an item a caller counts on this thread: its step is about to come.
+                with contextlib.suppress(IndexError):
+                    self._idle.pop()
+                    return
+                continue
+            try:
+                step.answer = step.context.run(step.function)
+            except BaseException as error:
+                step.error = error
+            # Before the caller continues: its next step finds this thread idle.
+            self._idle.append(None)
+            step.done.release()
+            # An idle thread keeps no answer alive.
+            del step
+
+
+_threads_of_process = {forks(): _Threads()}
+"""By the number of forks: a forked child has none of its parent's threads."""
+
+
+def run_to_its_end(function: Callable[[], T]) -> T:
+    """Run a function in a thread of the library, and return its answer or raise its error.
+
+    An exception from outside ends only the wait of the caller. The function runs to its end in any case. A function
+    that calls this function again runs in the same thread.
+    """
+    if _place.is_library_thread:
+        return function()
+    threads = _threads_of_process.get(forks())
+    if threads is None:
+        threads = _threads_of_process.setdefault(forks(), _Threads())
+    step = _Step(function)
+    if not threads.hand_over(step):
+        return function()
+    step.done.acquire()
+    if step.error is not None:
+        try:
+            raise step.error
+        finally:
+            # The error refers to this frame, and this frame must not refer to the error.
+            del step
+    answer: T = step.answer
+    return answer
+
+
+def start_thread(work: Callable[[], None], name: str) -> None:
+    """Run ``work`` in a new daemon thread of the library.
+
+    Raises:
+        RuntimeError: no thread can start, because the interpreter exits.
+    """
+
+    def run() -> None:
+        _place.is_library_thread = True
+        work()
+
+    threading.Thread(target=run, daemon=True, name=name).start()

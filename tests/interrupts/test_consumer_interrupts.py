@@ -1,0 +1,145 @@
+"""An exception at any instruction of a consumer's call loses no record: a record that nobody got is returned later, and
+no commit passes over it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eoslog.consumer.consumer import Consumer
+from eoslog.state.names import TopicPartition
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.store import Store
+from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
+
+_PARTITIONS = [TopicPartition("t", number) for number in range(3)]
+_ROWS = 12
+_SLICE = 40
+"""How many points of a call the quick test takes."""
+
+
+def _template() -> dict[str, bytes]:
+    environment = Environment()
+    store = Store(MemoryStore(environment), environment)
+    store.admin.create_topic("t", partitions=len(_PARTITIONS))
+    with store.producer() as producer:
+        for number in range(_ROWS):
+            producer.send("t", b"%d" % number, partition=number % len(_PARTITIONS))
+            if number % 5 == 0:
+                producer.flush()
+    objects = store.object_store
+    return {info.path: objects.get(info.path).body for info in objects.list("")}
+
+
+_TEMPLATE = _template()
+
+
+def new_store() -> Store:
+    """A store with the topic ``t``, whose partitions have rows."""
+    environment = Environment()
+    store = Store(MemoryStore(environment), environment)
+    for path, body in _TEMPLATE.items():
+        store.object_store.put(path, body)
+    return store
+
+
+def member(store: Store, *, polls: int) -> tuple[Consumer, list[bytes]]:
+    """A consumer that commits automatically, and the values that it has returned after some polls."""
+    consumer = store.consumer(
+        "g",
+        auto_offset_reset="earliest",
+        max_poll_records=4,
+        enable_auto_commit=True,
+        auto_commit_interval_ms=0,
+        value_deserializer=bytes,
+    )
+    consumer.subscribe("t")
+    returned: list[bytes] = []
+    for _ in range(polls):
+        returned += polled(consumer)
+    return consumer, returned
+
+
+def polled(consumer: Consumer) -> list[bytes]:
+    return [record.value for record in consumer.poll(0)]
+
+
+CALLS: dict[str, tuple[int, Callable[[Consumer], Any]]] = {
+    "first poll": (0, polled),
+    "poll": (1, polled),
+    "last poll": (3, polled),
+    "next": (1, lambda consumer: [next(consumer).value]),
+    "commit": (1, lambda consumer: consumer.commit()),
+    "position": (1, lambda consumer: consumer.position(_PARTITIONS)),
+    "lag": (0, lambda consumer: consumer.lag()),
+    "seek": (1, lambda consumer: consumer.seek(_PARTITIONS[0], consumer.position(_PARTITIONS[0]))),
+    "subscribe": (0, lambda consumer: consumer.subscribe("t")),
+    "close": (1, lambda consumer: consumer.close()),
+}
+"""Each call, and how many polls come before it."""
+
+
+def run(call: str, point: Point, error: type[BaseException]) -> None:
+    """Interrupt a call at a point, read on, close, and compare the records and the group's offsets."""
+    store = new_store()
+    polls, made = CALLS[call]
+    consumer, returned = member(store, polls=polls)
+
+    def fail() -> None:
+        raise error
+
+    try:
+        with handled(fail):
+            told = interrupt(lambda: made(consumer), point)
+    except error:
+        told = None
+    if isinstance(told, list):
+        returned += told
+    if call != "close":
+        for _ in range(_ROWS):
+            returned += polled(consumer)
+        assert sorted(returned, key=int) == [b"%d" % number for number in range(_ROWS)]
+    consumer.close()
+    with Store(store.object_store, Environment()).consumer("g", auto_offset_reset="earliest") as successor:
+        committed = successor.committed(_PARTITIONS)
+        successor.assign(_PARTITIONS)
+        left = [record.value for record in successor.poll(0)]
+    # A close that was interrupted before its commit leaves the group where it was. No row is passed over.
+    assert {*returned, *left} == {b"%d" % number for number in range(_ROWS)}
+    if call != "close":
+        assert all(committed.values())
+        assert not left
+
+
+def points_of(call: str) -> list[Point]:
+    polls, made = CALLS[call]
+    for _ in range(2):
+        consumer, _ = member(new_store(), polls=polls)
+        found = points(lambda consumer=consumer: made(consumer))  # type: ignore[misc]
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_record_that_an_interrupted_call_took_is_returned_later(call: str) -> None:
+    found = points_of(call)
+    chosen = random.Random(call)
+
+    for point in chosen.sample(found, min(_SLICE, len(found))):
+        run(call, point, chosen.choice([KeyboardInterrupt, SystemExit, TimeLimit]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeLimit])
+@pytest.mark.parametrize("call", CALLS)
+def test_an_interrupt_at_any_instruction(call: str, error: type[BaseException]) -> None:
+    for point in points_of(call):
+        try:
+            run(call, point, error)
+        except BaseException as failed:
+            failed.add_note(f"interrupted at {point}")
+            raise

@@ -20,8 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
-from eoslog.format.column_types import check_text, column_type, declare, nulls, parts, without_hidden_nulls
-from eoslog.format.statistics import UNKNOWN, ColumnBounds, has_statistics, row_group_bounds
+from eoslog.format.column_types import (
+    ColumnType,
+    check_text,
+    column_type,
+    declare,
+    nulls,
+    parts,
+    without_hidden_nulls,
+)
+from eoslog.format.statistics import UNKNOWN, ColumnBounds, has_nan, has_statistics, row_group_bounds
 from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
 
 ROW_GROUP_ROWS = 128 * 1024
@@ -88,6 +96,9 @@ def with_offset_deltas(rows: pa.Table) -> pa.Table:
 class DataFileBuilder:
     """Builds a data file from several tables. Memory holds the encoded file and one row group.
 
+    Spark takes the bounds of a column for bounds of all its values, and NaN for the greatest value. Arrow's writer
+    leaves NaN out of the bounds. So a floating-point column with NaN has no bounds in the whole file.
+
     Args:
         schema: the columns, with their ids if the file should have them. The file does not contain the Arrow schema.
     """
@@ -96,6 +107,9 @@ class DataFileBuilder:
         self._schema = schema
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
+        self._is_compressed = False
+        self._bounded_floats = _bounded_floats(schema)
+        """The floating-point columns without NaN so far. Their row groups have bounds."""
         self._pieces: list[pa.Table] = []
         self._piece_bytes = 0
         self._piece_rows = 0
@@ -121,21 +135,45 @@ class DataFileBuilder:
         return self._sink.getvalue().to_pybytes()
 
     def _write(self) -> pq.ParquetWriter:
-        if self._writer is None:
-            # Decide on compression as late as possible: a file that ends within its first row group may be small.
-            self._writer = _writer(self._sink, self._schema, compressed=self._piece_bytes >= LEAST_COMPRESSED_BYTES)
         pieces, size = self._pieces, self._piece_bytes
         self._pieces = []
         self._piece_bytes = self._piece_rows = 0
-        if pieces:
-            table = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
-            for rows in _split(table, size):
-                self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        table = pa.concat_tables(pieces) if len(pieces) > 1 else pieces[0] if pieces else self._schema.empty_table()
+        with_nan = {name for name in self._bounded_floats if has_nan(table.column(name))}
+        self._bounded_floats -= with_nan
+        if self._writer is None:
+            # Decide on compression as late as possible: a file that ends within its first row group may be small.
+            self._is_compressed = size >= LEAST_COMPRESSED_BYTES
+            self._writer = self._new_writer()
+        elif with_nan:
+            self._writer = self._encoded_again(self._writer)
+        for rows in _split(table, size):
+            self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         return self._writer
 
+    def _new_writer(self) -> pq.ParquetWriter:
+        return _writer(self._sink, self._schema, self._bounded_floats, compressed=self._is_compressed)
 
-def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, *, compressed: bool) -> pq.ParquetWriter:
-    encodings, statistics = _encodings_and_statistics(schema)
+    def _encoded_again(self, writer: pq.ParquetWriter) -> pq.ParquetWriter:
+        """Encode the row groups so far with fewer bounds. A writer cannot stop writing bounds within a file."""
+        writer.close()
+        file = _opened(pa.BufferReader(self._sink.getvalue()))
+        self._sink = pa.BufferOutputStream()
+        writer = self._new_writer()
+        for group in range(file.num_row_groups):
+            batches = [
+                _conform(batch.schema.names, batch.columns, batch.num_rows, self._schema, "a new data file")
+                for batch in file.iter_batches(row_groups=[group], use_threads=False)
+            ]
+            rows = pa.Table.from_batches(batches)
+            writer.write_table(rows, row_group_size=rows.num_rows)
+        return writer
+
+
+def _writer(
+    sink: pa.BufferOutputStream, schema: pa.Schema, bounded_floats: frozenset[str], *, compressed: bool
+) -> pq.ParquetWriter:
+    encodings, statistics = _encodings_and_statistics(schema, bounded_floats)
     return pq.ParquetWriter(
         sink,
         schema,
@@ -457,18 +495,37 @@ def _split(table: pa.Table, size: int) -> Iterator[pa.Table]:
 
 
 @lru_cache(maxsize=64)
-def _encodings_and_statistics(schema: pa.Schema) -> tuple[dict[str, str] | None, list[str] | bool]:
+def _encodings_and_statistics(
+    schema: pa.Schema, bounded_floats: frozenset[str]
+) -> tuple[dict[str, str] | None, list[str] | bool]:
     """Return the encodings of columns by name and the columns with statistics, in the form of Parquet's writer."""
-    # Parquet's writer names columns by their dotted path. It cannot tell column "a.b" from field b of column a, so such
-    # columns keep the defaults.
-    flat = [
+    flat = _flat_columns(schema)
+    encodings = {name: found.encoding for name, found in flat if found.encoding}
+    statistics = [
+        name
+        for name, found in flat
+        if found.kind != "binary" and (found.kind != "float" or name in bounded_floats)
+    ]
+    return encodings or None, statistics or False
+
+
+@lru_cache(maxsize=64)
+def _bounded_floats(schema: pa.Schema) -> frozenset[str]:
+    """Return the floating-point columns that may have bounds. Columns within others have no bounds."""
+    return frozenset(name for name, found in _flat_columns(schema) if found.kind == "float")
+
+
+def _flat_columns(schema: pa.Schema) -> list[tuple[str, ColumnType]]:
+    """Return the columns without parts, by name.
+
+    Parquet's writer names columns by their dotted path. It cannot tell column "a.b" from field b of column a, so such
+    columns keep the defaults and have no bounds.
+    """
+    return [
         (field.name, found)
         for field in schema
         if "." not in field.name and (found := column_type(field.type)) and not parts(field.type)
     ]
-    encodings = {name: found.encoding for name, found in flat if found.encoding}
-    statistics = [name for name, found in flat if found.kind != "binary"]
-    return encodings or None, statistics or False
 
 
 @contextmanager

@@ -66,6 +66,13 @@ def has_statistics(data_type: pa.DataType) -> bool:
     return found is not None and found.value is not None
 
 
+def has_nan(values: Any) -> bool:
+    """Return True if a floating-point column holds NaN."""
+    # A sum reads the values once. It is NaN if a value is, but also for infinities of both signs.
+    total = pc.sum(values).as_py()
+    return total is not None and math.isnan(total) and bool(pc.any(pc.is_nan(values)).as_py())
+
+
 def encode_statistics(body: bytes, rows: pa.Table, most_columns: int) -> str | None:
     """Encode the statistics of a data file's first columns that can have them.
 
@@ -150,7 +157,7 @@ def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values:
         chunk = footer.row_group(group).column(index)
         statistics: Any = chunk.statistics
         if statistics is None or not statistics.has_null_count:
-            return None
+            return _float_column(values, data_type) if kind_of(data_type) == "float" else None
         nulls += statistics.null_count
         if statistics.has_min_max:
             ends += [_physical(statistics.min_raw, data_type), _physical(statistics.max_raw, data_type)]
@@ -158,17 +165,22 @@ def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values:
             is_bounded = False  # The values are too long, or all are NaN.
     if nulls == len(values):
         return [nulls]
-    has_nan = False
-    if kind_of(data_type) == "float":
-        # Parquet's bounds ignore NaN.
-        nans = pc.sum(pc.is_nan(values)).as_py() or 0
-        has_nan, is_bounded = nans > 0, True
-        if nans == len(values) - nulls:
-            return [nulls, "NaN", "NaN"]
     if not is_bounded or not ends:
         return [nulls, None, None]
-    least, greatest = min(ends), max(ends)
-    return [nulls, _lower(least, data_type), "NaN" if has_nan else _upper(greatest, data_type)]
+    return [nulls, _lower(min(ends), data_type), _upper(max(ends), data_type)]
+
+
+def _float_column(values: Any, data_type: pa.DataType) -> list[Any]:
+    """Return what `_column` does, from the values. Of a column with NaN the file has no bounds."""
+    nulls = values.null_count
+    if nulls == len(values):
+        return [nulls]
+    nans = pc.sum(pc.is_nan(values)).as_py()
+    if nans == len(values) - nulls:
+        return [nulls, "NaN", "NaN"]
+    ends: Any = pc.min_max(values)  # They ignore NaN.
+    least, greatest = (ends[name].as_py() + 0.0 for name in ("min", "max"))
+    return [nulls, _number(least, data_type), "NaN" if nans else _number(greatest, data_type)]
 
 
 def _physical(raw: Any, data_type: pa.DataType) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import struct
 from typing import Any
 
 import google_crc32c
@@ -17,7 +18,13 @@ from hypothesis import strategies as st
 from eoslog.errors import CorruptRecord, InvalidRequest
 from eoslog.format import data_file
 from eoslog.format.checked_files import check_file, crc32c
-from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file, read_data_file, with_offset_deltas
+from eoslog.format.data_file import (
+    OFFSET_DELTA_COLUMN,
+    DataFileBuilder,
+    encode_data_file,
+    read_data_file,
+    with_offset_deltas,
+)
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from tests.unit.format.unsafe_arrays import not_utf_8
 
@@ -185,6 +192,91 @@ def test_spark_can_prune_by_the_statistics_of_plain_columns() -> None:
     statistics = [group.column(index).statistics for index in range(2)]
     assert [found and (found.min, found.max) for found in statistics] == [(1, 3), ("a", "b")]
     assert not group.column(2).is_stats_set
+
+
+def columns_with_bounds(body: bytes) -> list[set[str]]:
+    """The columns with bounds in each row group of a file. No row group has them in another form."""
+    footer = pq.ParquetFile(pa.BufferReader(body)).metadata
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    chunks = [[group.column(index) for index in range(group.num_columns)] for group in groups]
+    assert not any(chunk.has_column_index for group in chunks for chunk in group)
+    return [
+        {chunk.path_in_schema for chunk in group if chunk.is_stats_set and chunk.statistics.has_min_max}
+        for group in chunks
+    ]
+
+
+FLOATS = pa.schema(
+    [("id", pa.int64()), ("d", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("x", pa.float64())]))]
+    + [("l", pa.list_(pa.float32())), ("m", pa.map_(pa.string(), pa.float64())), ("sound", pa.float64())]
+)
+
+
+def floats(*values: float | None) -> pa.Table:
+    """Rows that hold the values in every floating-point column except the last."""
+    return pa.Table.from_pylist(
+        [
+            {"id": index, "d": value, "f": value, "s": {"x": value}, "l": [value], "m": [("k", value)], "sound": 0.5}
+            for index, value in enumerate(values)
+        ],
+        FLOATS,
+    )
+
+
+@pytest.mark.parametrize(
+    "values", [[1.5, math.nan], [math.nan, None], [math.nan], [math.inf, -math.inf, math.nan], [-math.nan, 1.5]], ids=str
+)
+def test_a_float_column_with_nan_has_no_bounds(values: list[float | None]) -> None:
+    (bounded,) = columns_with_bounds(encode_data_file(floats(*values)))
+
+    assert bounded == {"id", "sound"}
+
+
+@pytest.mark.parametrize("values", [[1.5, -2.0], [None, 1.5], [math.inf, -math.inf], [-0.0]], ids=str)
+def test_a_float_column_without_nan_has_bounds(values: list[float | None]) -> None:
+    (bounded,) = columns_with_bounds(encode_data_file(floats(*values)))
+
+    assert bounded == {"id", "d", "f", "sound"}
+
+
+def test_a_page_with_nan_has_no_bounds() -> None:
+    number = struct.pack("<d", 1.5)
+
+    bounded, unbounded = (encode_data_file(pa.table({"x": [1.5, other]})) for other in (2.5, math.nan))
+
+    assert bounded.count(number) > 1
+    assert unbounded.count(number) == 1  # The value alone: neither its page nor its row group repeats it.
+
+
+def test_nan_in_a_later_row_group_leaves_the_file_without_bounds_of_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 2)
+    parts = [floats(1.5, 2.5), floats(None, 3.5), floats(4.5, math.nan), floats(5.5, 6.5), floats(7.5)]
+    builder = DataFileBuilder(FLOATS)
+    for part in parts:
+        builder.add(part)
+
+    body = builder.finish()
+
+    assert columns_with_bounds(body) == [{"id", "sound"}] * 5
+    assert builder.rows == 9
+    rows = pa.concat_tables(parts)
+    # Values that are not numbers are not equal, so compare texts.
+    assert repr(rows_of(body, FLOATS, 9).to_pylist()) == repr(rows.to_pylist())
+
+
+def test_every_type_survives_that_nan_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 3)
+    columns = {str(index): pa.array(values, data_type) for index, (data_type, values) in enumerate(EVERY_TYPE)}
+    first, second = (pa.table(columns | {"late": pa.array([value] * 3)}) for value in (1.5, math.nan))
+    builder = DataFileBuilder(first.schema)
+    builder.add(first)
+    builder.add(second)
+
+    body = builder.finish()
+
+    assert all("late" not in bounded for bounded in columns_with_bounds(body))
+    found = rows_of(body, first.schema, 6).drop_columns("late")
+    assert found.equals(pa.concat_tables([first, second]).drop_columns("late"))
 
 
 @settings(deadline=None)

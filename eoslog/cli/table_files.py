@@ -245,10 +245,26 @@ def _parquet_written(file: IO[bytes], schema: pa.Schema) -> Iterator[_Write]:
         if rows >= _ROWS_A_GROUP or size >= _BYTES_A_GROUP:
             write_group()
 
-    with _closed(pq.ParquetWriter(file, schema, compression="zstd")) as writer:
+    with _closed(
+        pq.ParquetWriter(file, schema, compression="zstd", write_statistics=_bounded_leaves(schema) or False)
+    ) as writer:
         yield write
         if batches:
             write_group()
+
+
+def _bounded_leaves(schema: pa.Schema) -> list[str]:
+    """Return the paths of the columns, and of the parts of nested columns, that have bounds in an exported file.
+
+    Arrow's writer leaves NaN out of bounds. Spark takes them for bounds of all values, and NaN for the greatest one. An
+    export is written before all its rows are known, so floating-point numbers have no bounds.
+    """
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, schema).close()
+    leaves = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    columns = [leaves.column(index) for index in range(len(leaves))]
+    floats = {column.path for column in columns if column.physical_type in ("FLOAT", "DOUBLE")}
+    return [column.path for column in columns if column.path not in floats]
 
 
 @contextmanager

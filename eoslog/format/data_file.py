@@ -502,9 +502,7 @@ def _encodings_and_statistics(
     flat = _flat_columns(schema)
     encodings = {name: found.encoding for name, found in flat if found.encoding}
     statistics = [
-        name
-        for name, found in flat
-        if found.kind != "binary" and (found.kind != "float" or name in bounded_floats)
+        name for name, found in flat if found.kind != "binary" and (found.kind != "float" or name in bounded_floats)
     ]
     return encodings or None, statistics or False
 

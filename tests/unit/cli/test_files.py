@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -240,6 +241,23 @@ def test_an_export_that_fails_tells_one_line_and_nothing_else(
     assert len(errors.splitlines()) == 1, errors.decode()
     assert (b"File too large" if what == "a full disk" else b"[EOSLOG_CORRUPT_RECORD]") in errors
     assert list(directory.iterdir()) == []
+
+
+def test_exported_floats_have_no_bounds(command: Command, store: eoslog.Store, tmp_path: Path) -> None:
+    numbers = pa.schema(
+        [("id", pa.int64()), ("d", pa.float64()), ("s", pa.struct([("f", pa.float32()), ("n", pa.int8())]))]
+    )
+    store.admin.create_topic("numbers", schema=numbers)
+    write(
+        store, "numbers", [{"id": each, "d": each / 3, "s": {"f": math.nan, "n": each}} for each in range(3)], numbers
+    )
+    file = tmp_path / "rows.parquet"
+
+    command.ok("export", "numbers", str(file))
+
+    group = pq.read_metadata(file).row_group(0)
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    assert {each.path_in_schema for each in chunks if each.is_stats_set} == {"id", "s.n"}
 
 
 def test_many_files_are_one_transaction(command: Command, table: eoslog.Store, tmp_path: Path) -> None:

@@ -112,6 +112,21 @@ def decode_statistics(text: str | None, columns: Mapping[str, pa.DataType]) -> d
     return {name: bounds for name, bounds in found if bounds is not None}
 
 
+def may_hold_nan(text: str | None, floats: Mapping[str, pa.DataType]) -> frozenset[str]:
+    """Return the columns that hold NaN, or of which the statistics do not say so.
+
+    Args:
+        floats: floating-point columns with their types.
+    """
+    known = decode_statistics(text, floats)
+    return frozenset(name for name in floats if _may_be_nan(known.get(name, UNKNOWN)))
+
+
+def _may_be_nan(bounds: ColumnBounds) -> bool:
+    greatest = bounds.greatest
+    return bounds.has_values and (greatest is None or (isinstance(greatest, float) and math.isnan(greatest)))
+
+
 def decode_null_counts(text: str | None) -> dict[str, int]:
     """Decode the number of nulls of each column, when the rows were written."""
     return {

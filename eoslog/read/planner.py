@@ -164,12 +164,45 @@ class SegmentSlices(Sequence[FileSlice]):
         has_gaps = counts <= columns.last_offset_delta[rows]
         return int(np.where(has_gaps, counts, spans).sum())
 
+    def statistics(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the path of each slice's file, and the statistics of its batch. The path of a control row is empty."""
+        for first in range(0, len(self._rows), _SLICES_AT_ONCE):
+            rows = pa.array(self._rows[first : first + _SLICES_AT_ONCE])
+            paths, statistics = (each.take(rows).to_pylist() for each in (self._columns.path, self._columns.statistics))
+            yield from zip((path or "" for path in paths), statistics, strict=True)
+
     def file_lengths(self) -> dict[str, int]:
         """Return the sizes in bytes of the slices' files, by path."""
         rows = self._rows[self._columns.length[self._rows] >= 0]
         return dict(
             zip(self._columns.path.take(pa.array(rows)).to_pylist(), self._columns.length[rows].tolist(), strict=True)
         )
+
+
+class ActiveSlices(Sequence[FileSlice]):
+    """Slices of the active segment's batches. Those batches are in memory, and few."""
+
+    def __init__(self, batches: Iterable[Batch], start: int, end: int) -> None:
+        """Cut batches to a range of offsets, from ``start`` to ``end`` (exclusive)."""
+        self._batches = tuple(batches)
+        self._slices = tuple(slice_of(batch, start, end) for batch in self._batches)
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    @overload
+    def __getitem__(self, index: int) -> FileSlice: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[FileSlice]: ...
+    def __getitem__(self, index: int | slice) -> FileSlice | Sequence[FileSlice]:
+        return self._slices[index]
+
+    def __iter__(self) -> Iterator[FileSlice]:
+        return iter(self._slices)
+
+    def statistics(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the path of each slice's file, and the statistics of its batch."""
+        return ((piece.path, batch.statistics) for piece, batch in zip(self._slices, self._batches, strict=True))
 
 
 class Slices(Sequence[FileSlice]):
@@ -195,6 +228,14 @@ class Slices(Sequence[FileSlice]):
 
     def __iter__(self) -> Iterator[FileSlice]:
         return chain.from_iterable(self._parts)
+
+    def statistics(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the path of each slice's file, and the statistics of its batch: None if they are unknown."""
+        for part in self._parts:
+            if isinstance(part, SegmentSlices | ActiveSlices):
+                yield from part.statistics()
+            else:
+                yield from ((piece.path, None) for piece in part)
 
     @property
     def record_count(self) -> int:
@@ -303,16 +344,15 @@ class ReadPlanner:
                 rows = rows[np.array([may_match(batch) for batch in columns.taken(rows)], np.bool_)]
             if len(rows):
                 parts.append(SegmentSlices(columns, rows, start, end))
-        parts.append(
-            tuple(
-                slice_of(batch, start, end)
-                for batch in active_between(partition, start, end)
-                if batch.record_count
-                and (self.control_rows or batch.control is None)
-                and is_visible(batch, self.isolation, after_slot, slot, time_ms)
-                and may_match(batch)
-            )
+        active = (
+            batch
+            for batch in active_between(partition, start, end)
+            if batch.record_count
+            and (self.control_rows or batch.control is None)
+            and is_visible(batch, self.isolation, after_slot, slot, time_ms)
+            and may_match(batch)
         )
+        parts.append(ActiveSlices(active, start, end))
         return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start, end, Slices(parts))
 
 

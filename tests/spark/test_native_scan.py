@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import io
+import math
+import re
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import eoslog
 import pyspark_eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.format import file_writer, statistics
+from eoslog.format.data_file import encode_data_file
 from pyspark_eoslog import EosLogTable
 from tests.spark.test_types import VALUES
 from tests.unit.pyspark_eoslog.native.histories import TOPIC, TableHistory
@@ -193,6 +199,121 @@ def test_a_predicate_leaves_files_out_and_filters_the_rest(spark: SparkSession, 
     assert sorted(row.text for row in found.collect()) == ["18"]
     assert "InMemoryFileIndex(1 paths)" in explained(found)
     assert table.toDF(predicate="id > 99").count() == 0
+
+
+NAN_CONDITIONS = (
+    "d > 1",
+    "d >= 2",
+    "d <> 1",
+    "not (d = 1)",
+    "not (d <=> 1)",
+    "d = double('NaN')",
+    "d <=> double('NaN')",
+    "d > double('Infinity')",
+    "d in (5.0, double('NaN'))",
+    "d between 2 and double('NaN')",
+    "f > 1",
+    "f = float('NaN')",
+    "not (f <= 1) and id > 0",
+    "s.x > 1",
+)
+
+
+def of_an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write data files as an earlier version did: their bounds leave NaN out, and the log's statistics name NaN."""
+
+    def encode(table: pa.Table, schema: pa.Schema) -> bytes:
+        sink = pa.BufferOutputStream()
+        bounded = [field.name for field in schema if not pa.types.is_nested(field.type)]
+        pq.write_table(table.cast(schema), sink, store_schema=False, write_statistics=bounded)
+        return sink.getvalue().to_pybytes()
+
+    def encode_statistics(body: bytes, table: pa.Table, most_columns: int) -> str | None:
+        return statistics.encode_statistics(encode_data_file(table), table, most_columns)
+
+    monkeypatch.setattr(file_writer, "encode_data_file", encode)
+    monkeypatch.setattr(file_writer, "encode_statistics", encode_statistics)
+
+
+NAN_COLUMNS = pa.schema(
+    [("id", pa.int32()), ("d", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("x", pa.float64())]))]
+)
+
+
+def send_nan(store: eoslog.Store, statistics_columns: int = 16) -> None:
+    """Send one file with NaN, and one without."""
+    config = eoslog.TopicConfig(statistics_columns=statistics_columns)
+    store.admin.create_topic("numbers", schema=NAN_COLUMNS, config=config)
+    with store.producer() as producer:
+        for first, values in ((0, [1.0, math.nan]), (2, [1.0, 1.0])):
+            rows = [{"id": first + at, "d": value, "f": value, "s": {"x": value}} for at, value in enumerate(values, 1)]
+            producer.send_table("numbers", pa.Table.from_pylist(rows, NAN_COLUMNS))
+            producer.flush()
+
+
+@pytest.mark.parametrize(
+    ("version", "compacted", "statistics_columns"),
+    [("this", False, 16), ("this", True, 16), ("an earlier", False, 16), ("an earlier", False, 0)],
+)
+def test_a_filter_finds_rows_with_nan(
+    spark: SparkSession,
+    store: eoslog.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    compacted: bool,
+    statistics_columns: int,
+) -> None:
+    if version == "an earlier":
+        of_an_earlier_version(monkeypatch)
+    send_nan(store, statistics_columns)
+    if compacted:
+        store.admin.compact_files("numbers", now=True)
+    table = EosLogTable.forPath(spark, store.url, "numbers")
+
+    for frame in (table.toDF(), table.toDF(metadata_columns=False)):
+        found = frame.selectExpr("id", *(f"{each} as c{at}" for at, each in enumerate(NAN_CONDITIONS)))
+        assert {tuple(row)[1:] for row in found.collect() if row.id == 2} == {(True,) * len(NAN_CONDITIONS)}
+        for condition in NAN_CONDITIONS:
+            assert [row.id for row in frame.where(condition).collect()] == [2], condition
+    for condition in ("d > 1", "d <> 1", "d = 'NaN'", "d IN (5.0, double('NaN'))"):
+        given = condition.replace("double('NaN')", "'NaN'")
+        assert [row.id for row in table.toDF(predicate=given).collect()] == [2], condition
+
+
+def test_filters_on_floats_are_pushed_into_files_without_nan(spark: SparkSession, store: eoslog.Store) -> None:
+    send_nan(store)
+
+    plan = explained(EosLogTable.forPath(spark, store.url, "numbers").toDF().where("d > 1 and id > 0"))
+
+    assert sorted(re.findall(r"PushedFilters: \[.*?\]", plan)) == [
+        "PushedFilters: [IsNotNull(d), IsNotNull(id), GreaterThan(d,1.0), GreaterThan(id,0)]",
+        "PushedFilters: [IsNotNull(id), GreaterThan(id,0)]",
+    ]
+
+
+@pytest.mark.parametrize("version", ["this", "an earlier"])
+def test_minima_maxima_and_counts_are_right_whatever_the_session_pushes(
+    spark: SparkSession, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    if version == "an earlier":
+        of_an_earlier_version(monkeypatch)
+    send_nan(store)
+    table = EosLogTable.forPath(spark, store.url, "numbers")
+    settings = {"spark.sql.sources.useV1SourceList": "", "spark.sql.parquet.aggregatePushdown": "true"}
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+
+        frame = table.toDF(columns=["d", "f", "id"])
+        (told,) = frame.selectExpr("max(id)", "min(d)", "isnan(max(d))", "isnan(max(f))", "count(f)").collect()
+        (offsets,) = table.toDF().selectExpr("min(_offset)", "max(_offset)", "count(*)").collect()
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+    assert tuple(told) == (4, 1.0, True, True, 4)
+    assert tuple(offsets) == (0, 3, 4)
 
 
 def test_only_a_cut_file_needs_a_condition_and_its_own_scan(spark: SparkSession, store: eoslog.Store) -> None:

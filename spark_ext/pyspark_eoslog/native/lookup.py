@@ -14,16 +14,21 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from zlib import crc32
 
+import pyarrow as pa
+
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
+from eoslog.format.statistics import may_hold_nan
 from eoslog.read.planner import FileSlice, PartitionPlan
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9-]+\.parquet")
 Interval = tuple[int, int, int]
 """First row, end row (exclusive), and a number that belongs to these rows."""
+_NONE: frozenset[str] = frozenset()
 _BLOCKS = "size:bigint,blocks:array<array<array<bigint>>>"
 
 
@@ -61,6 +66,8 @@ class PlannedFile:
     offsets: tuple[int, int] | None
     """If a batch with gaps is read only in part: the first offset to read, and the end (exclusive)."""
     times: tuple[TimedRows, ...]
+    may_hold_nan: frozenset[str] = frozenset()
+    """The floating-point columns that are read and may hold NaN, by the statistics in the log."""
 
     @property
     def name(self) -> str:
@@ -68,19 +75,36 @@ class PlannedFile:
         return self.path.rsplit("/", 1)[-1]
 
 
-def planned_files(plans: Iterable[PartitionPlan]) -> list[PlannedFile]:
-    """Return the data files of a read of one topic, each once. Control rows are in no file."""
+def planned_files(
+    plans: Iterable[PartitionPlan], floats: Mapping[str, pa.DataType] = MappingProxyType({})
+) -> list[PlannedFile]:
+    """Return the data files of a read of one topic, each once. Control rows are in no file.
+
+    Args:
+        floats: the floating-point columns that are read, with their types.
+    """
     found = []
     for plan in plans:
         by_path: dict[str, list[FileSlice]] = {}
         for piece in plan.slices:
             if piece.control is None:
                 by_path.setdefault(piece.path, []).append(piece)
-        found += [_planned_file(plan, slices) for slices in by_path.values()]
+        with_nan = _may_hold_nan(plan, floats)
+        found += [_planned_file(plan, slices, with_nan.get(path, _NONE)) for path, slices in by_path.items()]
     return found
 
 
-def _planned_file(plan: PartitionPlan, slices: Sequence[FileSlice]) -> PlannedFile:
+def _may_hold_nan(plan: PartitionPlan, floats: Mapping[str, pa.DataType]) -> dict[str, frozenset[str]]:
+    """Return the floating-point columns that may hold NaN, by the path of the file."""
+    found: dict[str, frozenset[str]] = {}
+    if not floats:
+        return found
+    for path, statistics in plan.slices.statistics():
+        found[path] = found.get(path, _NONE) | may_hold_nan(statistics, floats)
+    return found
+
+
+def _planned_file(plan: PartitionPlan, slices: Sequence[FileSlice], with_nan: frozenset[str]) -> PlannedFile:
     first_offsets = {None if each.has_gaps else each.base_offset - each.first_row for each in slices}
     visible = tuple(rows for rows, _ in _joined((_rows_of(each), 0) for each in slices))
     offsets = _cut(plan, slices)
@@ -94,6 +118,7 @@ def _planned_file(plan: PartitionPlan, slices: Sequence[FileSlice]) -> PlannedFi
         visible,
         offsets,
         tuple(TimedRows(*each) for each in _joined((_rows_of(each), each.timestamp) for each in slices)),
+        with_nan,
     )
 
 

@@ -3,7 +3,7 @@
 A read of columns that are in the files is a plain scan of the files whose rows are all read: nothing is looked up. With
 other columns, such as ``_offset``, Spark scans these files in up to two groups, because files with their own column of
 offsets, or with several timestamps, need more expressions. Files with rows that must not be read are a group of their
-own.
+own. So are, within each group, files in which a floating-point column may hold NaN.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, NullType, StructField, StructType
 
 from eoslog import Topic
 from eoslog.errors import InvalidOption
+from eoslog.format.column_types import kind_of
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import CREATE_TIME
@@ -41,6 +43,12 @@ _READ_OPTIONS = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+"""Spark's Parquet reader of the first data source API, whatever `spark.sql.sources.useV1SourceList` says.
+
+The reader of the second API has no `_metadata`. It can also answer minima, maxima and counts by the bounds in files. It
+then looks for a column at its place in the schema of the read, where the file may have another column.
+"""
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _LISTING_PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_TASKS = 64
@@ -118,9 +126,10 @@ def native_frame(
         return spark.createDataFrame([], _nullable(wanted))
     in_file = _in_files(topic, wanted)
 
-    def kind(file: PlannedFile) -> tuple[bool, bool]:
+    def kind(file: PlannedFile) -> tuple[bool, bool, bool]:
         computed = file.first_offset is not None and len({each.timestamp for each in file.times}) == 1
-        return file.hidden_rows, not (len(in_file) == len(wanted) or computed or file.hidden_rows)
+        is_looked_up = not (len(in_file) == len(wanted) or computed or file.hidden_rows)
+        return file.hidden_rows, is_looked_up, bool(file.may_hold_nan)
 
     with _listing_many(spark, place, len(files)):
         frames = []
@@ -130,6 +139,15 @@ def native_frame(
         # The analysis looks up the files. Without this line, Spark Connect would do it later, without the setting.
         _ = frame.schema
     return frame
+
+
+def float_columns(topic: Topic, wanted: StructType) -> dict[str, pa.DataType]:
+    """Return the floating-point columns among the wanted ones, with their types in the files."""
+    return {
+        field.name: field.type
+        for field in stored_schema(topic)
+        if kind_of(field.type) == "float" and field.name in wanted.names
+    }
 
 
 def _in_files(topic: Topic, wanted: StructType) -> list[StructField]:
@@ -148,22 +166,34 @@ def _scan(
 ) -> DataFrame:
     """Return one scan of the files of one group."""
     paths = [place.path(file) for file in files]
-    reader = spark.read.options(**place.read_options)
+    reader = spark.read.format(_PARQUET).options(**place.read_options)
+    with_nan = frozenset[str]().union(*(file.may_hold_nan for file in files))
     if in_file and len(in_file) == len(wanted) and not any(file.hidden_rows for file in files):
-        # Spark optimizes the expressions again for each action, although the action does not use them.
         check_names(files)
-        return reader.schema(wanted).parquet(*paths)
+        frame = reader.schema(wanted).load(paths)
+        # Spark optimizes the expressions again for each action, although the action does not use them.
+        return frame.selectExpr(*(_unpushed(field.name, with_nan) for field in wanted)) if with_nan else frame
     scanned = [*in_file]
     if any(file.first_offset is None for file in files):
         scanned.append(StructField(OFFSET_DELTA_COLUMN.name, LongType()))
     told = file_expressions(files, [field.name for field in scanned])
     # Parquet cannot read without a column, so name one that the query does not use.
     schema = StructType(scanned or [StructField(OFFSET_DELTA_COLUMN.name, LongType())])
-    frame = reader.schema(schema).parquet(*paths)
-    frame = frame.selectExpr(*(quoted(field.name) for field in scanned), *told.columns)
+    frame = reader.schema(schema).load(paths)
+    frame = frame.selectExpr(*(_unpushed(field.name, with_nan) for field in scanned), *told.columns)
     if told.condition is not None:
         frame = frame.where(told.condition)
     return frame.selectExpr(*(_column(field, topic, in_file, told) for field in wanted))
+
+
+def _unpushed(name: str, with_nan: frozenset[str]) -> str:
+    """Return the SQL of a column in the files. Spark pushes no filter on a column that may hold NaN into the files.
+
+    A file of an earlier version may have bounds that leave NaN out. Spark takes them for bounds of all values, and
+    would skip rows with NaN. `nanvl` does not change a value, and Spark does not know that.
+    """
+    column = quoted(name)
+    return f"nanvl({column}, {column}) as {column}" if name in with_nan else column
 
 
 def _column(field: StructField, topic: Topic, in_file: Sequence[StructField], told: FileExpressions) -> str:

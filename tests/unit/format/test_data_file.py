@@ -207,8 +207,15 @@ def columns_with_bounds(body: bytes) -> list[set[str]]:
 
 
 FLOATS = pa.schema(
-    [("id", pa.int64()), ("d", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("x", pa.float64())]))]
-    + [("l", pa.list_(pa.float32())), ("m", pa.map_(pa.string(), pa.float64())), ("sound", pa.float64())]
+    {
+        "id": pa.int64(),
+        "d": pa.float64(),
+        "f": pa.float32(),
+        "s": pa.struct([("x", pa.float64())]),
+        "l": pa.list_(pa.float32()),
+        "m": pa.map_(pa.string(), pa.float64()),
+        "sound": pa.float64(),
+    }
 )
 
 
@@ -224,7 +231,9 @@ def floats(*values: float | None) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "values", [[1.5, math.nan], [math.nan, None], [math.nan], [math.inf, -math.inf, math.nan], [-math.nan, 1.5]], ids=str
+    "values",
+    [[1.5, math.nan], [math.nan, None], [math.nan], [math.inf, -math.inf, math.nan], [-math.nan, 1.5]],
+    ids=str,
 )
 def test_a_float_column_with_nan_has_no_bounds(values: list[float | None]) -> None:
     (bounded,) = columns_with_bounds(encode_data_file(floats(*values)))

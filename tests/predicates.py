@@ -1,13 +1,11 @@
 """Random predicates on one column, in the forms of several engines, for tests that compare the rows that they find.
 
-The engines order most values in the same way. They differ in three points:
+The engines order most values in the same way, and -0.0 equals 0.0. NaN is different. For Spark, eoslog, Polars and
+DuckDB it is the greatest number and equals itself. For Arrow, ``<>`` is the only comparison with NaN that is true. For
+DataFusion, which delta-rs uses, NaN is greater than infinity, or less than its negative if NaN has a sign.
 
-- NaN: for Spark, eoslog, Polars and DuckDB it is the greatest number and equals itself. For Arrow no comparison with NaN
-  is true. For DataFusion, which delta-rs uses, NaN is beyond the infinity of its sign.
-- -0.0: it equals 0.0, but DataFusion takes it for the smaller one.
-- Nulls: no comparison with null is true, except the null-safe one.
-
-So a test filters the rows by each engine twice: rows of the files, and rows in memory, where nothing is skipped.
+So a test lets each engine filter the rows twice: the rows of files, and the same rows in memory, where nothing is
+skipped.
 """
 
 from __future__ import annotations
@@ -70,10 +68,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @dataclass(frozen=True)
-class Test:
-    """A test of a column, or of a field of a struct."""
+class Condition:
+    """A condition on a column."""
 
-    __test__ = False  # pytest takes no class of this name for tests.
     column: str
     kind: str
     """An operator, or ``<=>``, ``in``, ``between`` or ``null``."""
@@ -147,13 +144,8 @@ class Test:
         import polars as pl
 
         column = pl.col(self.column)
-        values = [
-            pl.lit(
-                pl.from_arrow(pa.array([each], self.type))[0],
-                pl.DataFrame({"x": pl.from_arrow(pa.array([each], self.type))}).schema["x"],
-            )
-            for each in self.values
-        ]
+        typed = [pl.Series(pl.from_arrow(pa.array([each], self.type))) for each in self.values]
+        values = [pl.lit(each[0], each.dtype) for each in typed]
         found = self._expressed(column, values, column.is_null(), column.eq_missing)
         return ~found if self.negated else found
 
@@ -177,7 +169,7 @@ def order(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def tests_of(column: str) -> st.SearchStrategy[Test]:
+def conditions_on(column: str) -> st.SearchStrategy[Condition]:
     """Draw a test of a column."""
     values = st.sampled_from(POOLS[column][1])
     comparisons = ["=", "<>"] if column == "flag" else list(_OPERATORS)
@@ -187,7 +179,7 @@ def tests_of(column: str) -> st.SearchStrategy[Test]:
         st.just(("null", ())),
         *([] if column == "flag" else [st.tuples(st.just("between"), st.tuples(values, values))]),
     )
-    return st.builds(lambda kind, negated: Test(column, *kind, negated=negated), kinds, st.booleans())
+    return st.builds(lambda kind, negated: Condition(column, *kind, negated=negated), kinds, st.booleans())
 
 
 def casted(value: Any, data_type: pa.DataType) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,10 @@ STREAM_OPTIONS = (
 
 _LARGE_BYTES = 64 << 20
 """A read of fewer bytes takes about a second, so it is not worth a warning."""
+_FEW_FILES = 4
+"""A read of so few files is not worth a hint."""
+_hinted = threading.Event()
+"""Set when this process has logged the hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,29 +136,49 @@ class EosLogReader(DataSourceReader):
             for place, partition in view.by_place().items():
                 plan = planner.plan(partition, starts[place], ends[place])
                 pieces.append(piece_of(view.topic, plan, predicate, latest=latest))
-        if options.predicate is None and self._reads_all_columns(snapshot):
-            _warn_of_large_read(pieces)
+        self._tell_of_faster_reads(snapshot, pieces)
         return read_partitions(snapshot, self._schema, pieces, options)
+
+    def _tell_of_faster_reads(self, snapshot: TopicsSnapshot, pieces: Sequence[Piece]) -> None:
+        """Name the ways to a faster read. Spark does not tell a Python data source what the query needs."""
+        options = self._options
+        lengths = {each.path: each.length for piece in pieces for each in piece.slices if each.control is None}
+        size, topics = sum(lengths.values()), ", ".join(sorted({piece.topic for piece in pieces}))
+        all_columns = self._reads_all_columns(snapshot)
+        if options.predicate is None and all_columns and size >= _LARGE_BYTES:
+            _logger.warning(
+                'format("eoslog") reads all columns of all rows of %s (%d MiB), also for count(), select and where. '
+                "Spark passes neither columns nor filters to a Python data source. "
+                "EosLogTable.forPath(spark, root, topic).toDF() reads only what the query needs. "
+                "Or give the options columns= and predicate=.",
+                topics,
+                size >> 20,
+            )
+        elif len(lengths) > _FEW_FILES and not _hinted.is_set():
+            ways = [
+                *(["option columns= reads only the columns that it names"] if all_columns else []),
+                *(["option predicate= skips files and rows"] if options.predicate is None else []),
+                *(["EosLogTable.forPath(spark, root, topic).toDF() does both by itself"] if self._is_native() else []),
+            ]
+            if ways:
+                _hinted.set()
+                _logger.info(
+                    'format("eoslog") reads %d files of %s. Spark passes neither columns nor filters to a Python data '
+                    "source. What makes the read faster: %s.",
+                    len(lengths),
+                    topics,
+                    "; ".join(ways),
+                )
+
+    def _is_native(self) -> bool:
+        """Return True if ``EosLogTable.toDF`` can read the same rows: of one topic, without columns of the log."""
+        options = self._options
+        is_one = options.topics.pattern is None and len(options.topics.names) == 1
+        return is_one and not (options.include_control_rows or options.include_transaction_columns)
 
     def _reads_all_columns(self, snapshot: TopicsSnapshot) -> bool:
         names = {name.lower() for name in self._schema.names}
         return any(names.issuperset(map(str.lower, stored_schema(view.topic).names)) for view in snapshot.topics)
-
-
-def _warn_of_large_read(pieces: Sequence[Piece]) -> None:
-    """Name the ways to a faster read. Spark does not tell a Python data source what the query needs."""
-    lengths = {each.path: each.length for piece in pieces for each in piece.slices if each.control is None}
-    size = sum(lengths.values())
-    if size < _LARGE_BYTES:
-        return
-    _logger.warning(
-        'format("eoslog") reads all columns of all rows of %s (%d MiB), also for count(), select and where. '
-        "Spark passes neither columns nor filters to a Python data source. "
-        "EosLogTable.forPath(spark, root, topic).toDF() reads only what the query needs. "
-        "Or give the options columns= and predicate=.",
-        ", ".join(sorted({piece.topic for piece in pieces})),
-        size >> 20,
-    )
 
 
 def _ranges(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ from eoslog.state.jobs import replace_rows
 from eoslog.state.partition_state import Partition
 from pyspark_eoslog import worker
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.read import batch_reader
 from pyspark_eoslog.read.batch_reader import EosLogReader
 from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.worker import this_worker
@@ -437,3 +440,54 @@ def test_a_start_behind_an_open_transaction_gives_nothing_yet(store: eoslog.Stor
     assert rows(store, startingOffsets='{"in": {"0": 1}}') == []
     assert rows(store, startingOffsets='{"in": {"0": 1}}', endingOffsets='{"in": {"0": -1}}') == []
     assert len(rows(store, startingOffsets='{"in": {"0": 1}}', isolationLevel="read_uncommitted")) == 1
+
+
+def test_the_first_batch_read_of_several_files_names_the_ways_to_a_faster_one(
+    store: eoslog.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(batch_reader, "_hinted", threading.Event())
+    caplog.set_level(logging.INFO, logger="pyspark_eoslog")
+    for number in range(4):
+        produce(store, number)
+
+    rows(store)
+    assert caplog.records == []  # A read of so few files needs no hint.
+    produce(store, 4)
+    for _ in range(2):
+        rows(store)
+
+    (told,) = caplog.records
+    assert told.levelno == logging.INFO
+    assert told.message == (
+        'format("eoslog") reads 5 files of in. Spark passes neither columns nor filters to a Python data source. What '
+        "makes the read faster: option columns= reads only the columns that it names; option predicate= skips files "
+        "and rows; EosLogTable.forPath(spark, root, topic).toDF() does both by itself."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "ways"),
+    [
+        ({"columns": "_offset"}, {"predicate=", "toDF()"}),
+        ({"predicate": "n >= 0"}, {"columns=", "toDF()"}),
+        ({"includeTransactionColumns": True}, {"columns=", "predicate="}),
+        ({"columns": "_offset", "predicate": "n >= 0", "includeControlRows": True}, set()),
+    ],
+    ids=str,
+)
+def test_the_hint_names_only_what_would_help(
+    store: eoslog.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    given: dict[str, Any],
+    ways: set[str],
+) -> None:
+    monkeypatch.setattr(batch_reader, "_hinted", threading.Event())
+    caplog.set_level(logging.INFO, logger="pyspark_eoslog")
+    for number in range(5):
+        produce(store, number)
+
+    rows(store, **given)
+
+    assert {way for way in ("columns=", "predicate=", "toDF()") if way in caplog.text} == ways
+    assert len(caplog.records) == bool(ways)

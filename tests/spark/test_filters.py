@@ -23,7 +23,7 @@ from tests.predicates import POOLS, Condition, casted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FILES, ROWS, CONDITIONS = 4, 3, 60
+FILES, ROWS, CONDITIONS = 2, 4, 32
 COLUMNS = [*POOLS, "inner.x", "inner.t"]
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "<=>", "in", "between", "null")
 
@@ -45,7 +45,10 @@ def condition_of(chance: random.Random, columns: list[str]) -> str:
     pool = {"inner.x": "double", "inner.t": "text"}.get(column, column)
     kind = chance.choice(("=", "<>", "<=>", "in", "null") if pool == "flag" else OPERATORS)
     count = {"in": chance.randrange(1, 4), "between": 2, "null": 0}.get(kind, 1)
-    values = tuple(chance.choices(POOLS[pool][1], k=count))
+    # With -0.0 in a filter, Spark does not find 0.0 in files with dictionaries, such as its own.
+    values = tuple(
+        value or abs(value) if isinstance(value, float) else value for value in chance.choices(POOLS[pool][1], k=count)
+    )
     return Condition(pool, kind, values, negated=chance.random() < 0.4).sql(casted, column=column)
 
 
@@ -124,3 +127,8 @@ def test_a_filter_on_days_that_the_calendar_skips_finds_what_spark_finds_in_its_
     assert native == spark.read.parquet(str(tmp_path / "parquet")).where(condition).count() == 0
     assert spark.read.format("eoslog").option("topic", "t").load(store.url).where(condition).count() == 1
     assert store.scan("t", predicate=condition).to_table().num_rows == 1
+    spark.conf.set("spark.sql.parquet.filterPushdown", "false")
+    try:
+        assert EosLogTable.forPath(spark, store.url, "t").toDF().where(condition).count() == 1
+    finally:
+        spark.conf.unset("spark.sql.parquet.filterPushdown")

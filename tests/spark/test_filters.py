@@ -45,10 +45,7 @@ def condition_of(chance: random.Random, columns: list[str]) -> str:
     pool = {"inner.x": "double", "inner.t": "text"}.get(column, column)
     kind = chance.choice(("=", "<>", "<=>", "in", "null") if pool == "flag" else OPERATORS)
     count = {"in": chance.randrange(1, 4), "between": 2, "null": 0}.get(kind, 1)
-    # With -0.0 in a filter, Spark does not find 0.0 in files with dictionaries, such as its own.
-    values = tuple(
-        value or abs(value) if isinstance(value, float) else value for value in chance.choices(POOLS[pool][1], k=count)
-    )
+    values = tuple(chance.choices(POOLS[pool][1], k=count))
     return Condition(pool, kind, values, negated=chance.random() < 0.4).sql(casted, column=column)
 
 
@@ -89,7 +86,10 @@ def test_a_filter_finds_the_rows_for_which_it_is_true(
         rows.write.mode("append").parquet(str(tmp_path / "parquet"))
     table = EosLogTable.forPath(spark, store.url, "t")
     frames = {
-        "Spark's Parquet": spark.read.parquet(str(tmp_path / "parquet")),
+        # Spark's filter by dictionaries takes -0.0 and 0.0 for different numbers. eoslog's files have no dictionaries.
+        "Spark's Parquet": spark.read.option("parquet.filter.dictionary.enabled", "false").parquet(
+            str(tmp_path / "parquet")
+        ),
         "toDF": table.toDF(metadata_columns=False),
     }
     if published:

@@ -124,6 +124,10 @@ def main(rows: int, rounds: int) -> None:
                 lambda: table_columns().select("id"),
                 lambda: plain().select("id"),
             ),
+            "toDF, the topic's columns, a filter": (
+                lambda: table_columns().where("id < 1000"),
+                lambda: plain().where("id < 1000"),
+            ),
             "toDF, with place": (table.toDF, plain),
             "toDF, id alone": (lambda: table.toDF().select("id"), lambda: plain().select("id")),
             "toDF, a filter": (lambda: table.toDF().where("id < 1000"), lambda: plain().where("id < 1000")),

@@ -192,8 +192,6 @@ def spark() -> Iterator[SparkSession]:
 @pytest.mark.parametrize("seed", range(2))
 def test_filters_find_the_same_rows_in_spark_and_in_eoslog(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     store, _ = published(str(tmp_path), seed)
-    # Parquet's own bounds ignore NaN, so Spark's filter within files misses NaN in any table.
-    spark.conf.set("spark.sql.parquet.filterPushdown", "false")
     table = spark.read.format("delta").load(f"{tmp_path}/t")
 
     for each in conditions(seed, 25):

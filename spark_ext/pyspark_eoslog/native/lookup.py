@@ -4,8 +4,9 @@ A native scan lets Spark read the files. A plan's slices become one ``PlannedFil
 from 0 in the file, as Spark counts them in ``_metadata.row_index``.
 
 ``file_expressions`` is the SQL by which Spark looks these facts up for each row. The name of the row's file is the key
-of a literal, which Spark parses once, when it plans. Spark searches a map from its beginning. So the literal is an
-array of small maps, and a hash of the name chooses one.
+of a literal, which Spark parses once, when it plans. Spark searches a map from its beginning. So the literal for many
+files is an array of small maps, and a hash of the name chooses one. For few files it is one map, because Spark spends
+about as long on the analysis of the longer expression as on the rest of a small query.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from eoslog.read.planner import FileSlice, PartitionPlan
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9-]+\.parquet")
 Interval = tuple[int, int, int]
 """First row, end row (exclusive), and a number that belongs to these rows."""
+_FEW_FILES = 16
+"""The largest number of files whose names are searched without a hash."""
 _NONE: frozenset[str] = frozenset()
 _BLOCKS = "size:bigint,blocks:array<array<array<bigint>>>"
 
@@ -158,13 +161,16 @@ def by_file_name(values: Mapping[str, Any], value_type: str) -> str:
         values: the values by the name of the file, for each file that is read. JSON can hold them.
         value_type: the type of the values, as Spark names it.
     """
+    file_name = "_metadata.file_name"
+    if len(values) <= _FEW_FILES:
+        literal = json.dumps(dict(values), separators=(",", ":"))
+        return f"try_element_at(from_json('{literal}', 'map<string,{value_type}>'), {file_name})"
     buckets: list[dict[str, Any]] = [{} for _ in values]
     for name, value in values.items():
         buckets[crc32(name.encode()) % len(buckets)][name] = value
     literal = json.dumps(buckets, separators=(",", ":"))
-    name = "_metadata.file_name"
-    bucket = f"cast(pmod(crc32(cast({name} as binary)), {len(buckets)}L) as int)"
-    return f"try_element_at(get(from_json('{literal}', 'array<map<string,{value_type}>>'), {bucket}), {name})"
+    bucket = f"cast(pmod(crc32(cast({file_name} as binary)), {len(buckets)}L) as int)"
+    return f"try_element_at(get(from_json('{literal}', 'array<map<string,{value_type}>>'), {bucket}), {file_name})"
 
 
 def in_blocks(intervals: Sequence[Interval]) -> dict[str, Any]:

@@ -50,6 +50,14 @@ def test_ten_thousand_files_are_found_in_small_maps() -> None:
     assert max(map(len, buckets)) < 12
 
 
+@pytest.mark.parametrize(("files", "hashed"), [(1, False), (16, False), (17, True)])
+def test_few_files_are_found_without_a_hash(files: int, hashed: bool) -> None:
+    sql = by_file_name({f"{number}.parquet": number for number in range(files)}, "bigint")
+
+    assert ("crc32" in sql) == hashed
+    assert sql.count("_metadata.file_name") == 1 + hashed
+
+
 def test_helping_columns_take_nobodys_name() -> None:
     told = file_expressions([planned()], ["FILE", "file_", "row"])
 

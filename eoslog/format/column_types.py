@@ -1,4 +1,4 @@
-"""The types of a topic's columns: one table of the types that can be stored, and lossless casts to them.
+"""The types of a topic's columns: one table of the types that can be stored, and which types widen to them.
 
 Parquet, Spark and Arrow all support the stored types. Each type has one stored form: text and lists with 32-bit
 offsets, timestamps in microseconds of UTC or without time zone, signed integers, decimals of up to 38 digits.
@@ -30,10 +30,6 @@ Kind = Literal[
     "struct", "list", "map",
 ]  # fmt: skip
 """The types whose values have the same notation. They differ in their range, unit or parts."""
-
-
-class LossyCast(Exception):
-    """A value does not exist in the wanted type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +117,18 @@ def digits_before_point(data_type: Any) -> int:
     return len(str(2**data_type.bit_width - 1))  # As in Spark, 64 bits count 20 digits.
 
 
+def plain_type(data_type: Any) -> Any:
+    """Return the type of the values: that of a dictionary's or a run's values, or an extension type's storage."""
+    while True:
+        if isinstance(data_type, (pa.DictionaryType, pa.RunEndEncodedType)):
+            data_type = data_type.value_type
+        elif isinstance(data_type, pa.BaseExtensionType):
+            is_bool8 = data_type.extension_name == "arrow.bool8"
+            data_type = pa.bool_() if is_bool8 else data_type.storage_type
+        else:
+            return data_type
+
+
 def parts(data_type: Any) -> list[tuple[str, pa.Field[Any]]]:
     """Return the fields directly within a type, with their names in the path of a column."""
     match kind_of(data_type):
@@ -177,25 +185,26 @@ def check_type(data_type: pa.DataType, path: str, depth: int = 1) -> None:
     """
     if depth > _MAX_DEPTH:
         raise UnsupportedSchema(f"column {path!r} is nested deeper than {_MAX_DEPTH} levels")
+    data_type = plain_type(data_type)
     fields = parts(data_type)
     if isinstance(data_type, pa.StructType):
         if not fields:
             raise UnsupportedSchema(f"column {path!r} is a struct without fields, which Parquet cannot hold")
         check_names([name for name, _ in fields], f"fields of column {path!r}:")
-    if pa.types.is_dictionary(data_type):
-        raise UnsupportedSchema(
-            f"column {path!r} is dictionary-encoded: decode it, for example by a cast to its values' type"
-        )
     if pa.types.is_uint64(data_type):
         raise UnsupportedSchema(f"column {path!r}: Spark has no uint64: cast it to int64 or decimal128(20, 0)")
     for name, field in fields:
         check_type(field.type, f"{path}.{name}", depth + 1)
     if not fields and stored_type(data_type) is None:
-        raise UnsupportedSchema(f"column {path!r}: type {data_type} cannot be stored in Parquet and read by Spark")
+        raise UnsupportedSchema(
+            f"column {path!r}: type {data_type} cannot be stored in Parquet and read by Spark: cast it to another type, "
+            "for example to text"
+        )
 
 
 def stored_type(data_type: pa.DataType) -> pa.DataType | None:
-    """Return the stored form of a type; None if it cannot be stored."""
+    """Return the stored form of a type, or of the type of its values; None if it cannot be stored."""
+    data_type = plain_type(data_type)
     found = column_type(data_type)
     if found is None:
         return None
@@ -205,7 +214,7 @@ def stored_type(data_type: pa.DataType) -> pa.DataType | None:
 def stored_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
     """Return a field of a storable type in its stored form."""
     stored: Any = stored_type(field.type)
-    return pa.field(name, stored, nullable=field.nullable or pa.types.is_null(field.type))
+    return pa.field(name, stored, nullable=field.nullable or pa.types.is_null(stored))
 
 
 def widens(found: Any, expected: Any) -> bool:
@@ -214,10 +223,9 @@ def widens(found: Any, expected: Any) -> bool:
     A single value may still not fit: a timestamp in nanoseconds, for example, may lie between two microseconds. Fields
     of structs are matched by name. A nullable field that is missing becomes null.
     """
+    found = plain_type(found)
     if found == expected or pa.types.is_null(found):
         return True
-    if isinstance(found, pa.DictionaryType):
-        return widens(found.value_type, expected)
     if pa.types.is_integer(found):
         return _integer_widens(found, expected)
     kind = kind_of(expected)
@@ -253,33 +261,6 @@ def narrows(stored: pa.DataType, wanted: pa.DataType) -> bool:
     return widens(stored, wanted)
 
 
-def cast_losslessly(column: pa.ChunkedArray[Any], expected: pa.DataType) -> pa.ChunkedArray[Any]:
-    """Return the column cast to a type that its own type widens to.
-
-    Raises:
-        LossyCast: a value does not exist in that type, or a null is in a part that allows none.
-    """
-    strict = _nullable_inside(expected) != expected
-    if column.type == expected and not strict:
-        return column
-    chunks: list[pa.Array[Any]] = []
-    for found in column.chunks:
-        try:
-            # Arrow's cast to non-nullable parts accepts nulls in lists and fails for null structs. So cast to nullable
-            # parts first, and check for nulls below.
-            chunk: Any = found if found.type == expected else found.cast(_nullable_inside(expected))
-        except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
-            raise LossyCast(str(error).splitlines()[0]) from None
-        if strict:
-            if path := _forbidden_null(chunk, expected):
-                raise LossyCast(f"{path} holds a null, but the topic allows none")
-            chunk = without_hidden_nulls(declare(chunk, expected), expected)
-        chunks.append(chunk)
-    wanted: Any = expected
-    cast: pa.ChunkedArray[Any] = pa.chunked_array(chunks, type=wanted)
-    return cast
-
-
 def _fields_widen(found: pa.StructType, expected: pa.StructType) -> bool:
     types = {field.name: field.type for field in found}
     wanted = {field.name for field in expected}
@@ -300,36 +281,6 @@ def _integer_widens(found: Any, expected: Any) -> bool:
         case "decimal":
             return digits_before_point(found) <= digits_before_point(expected)
     return False
-
-
-def _nullable_inside(data_type: pa.DataType) -> pa.DataType:
-    """Return the type with all its parts nullable, except a map's keys."""
-    if not (fields := parts(data_type)):
-        return data_type
-    is_map = kind_of(data_type) == "map"
-    nullable = [pa.field(name, _nullable_inside(field.type), not is_map or name == "value") for name, field in fields]
-    return with_parts(data_type, nullable)
-
-
-def _forbidden_null(array: Any, data_type: Any) -> str | None:
-    """Return the path of a part that contains a null although its type allows none; None if there is none."""
-    match kind_of(data_type):
-        case "struct":
-            present = array.filter(array.is_valid()) if array.null_count else array
-            values = [present.field(index) for index in range(data_type.num_fields)]
-        case "list":
-            values = [array.flatten()]
-        case "map":
-            entries = declare(array, pa.list_(pa.struct([data_type.key_field, data_type.item_field]))).flatten()
-            values = [entries.field(0), entries.field(1)]
-        case _:
-            return None
-    for (name, field), part in zip(parts(data_type), values, strict=True):
-        if part.null_count and not field.nullable:
-            return name
-        if below := _forbidden_null(part, field.type):
-            return f"{name}.{below}"
-    return None
 
 
 class _Declared:
@@ -400,10 +351,8 @@ def _rebuilt(array: Any, data_type: Any, *, required: bool) -> Any:
 @cache
 def holds_text(data_type: pa.DataType) -> bool:
     """Return True if values of this type are text or contain text."""
-    if isinstance(data_type, pa.DictionaryType):
-        return holds_text(data_type.value_type)
-    parts: Any = data_type
-    return kind_of(data_type) == "text" or any(holds_text(parts.field(index).type) for index in range(parts.num_fields))
+    parts: Any = plain_type(data_type)
+    return kind_of(parts) == "text" or any(holds_text(parts.field(index).type) for index in range(parts.num_fields))
 
 
 def check_text(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> None:

@@ -20,15 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
-from eoslog.format.column_types import (
-    ColumnType,
-    check_text,
-    column_type,
-    declare,
-    nulls,
-    parts,
-    without_hidden_nulls,
-)
+from eoslog.format.column_casts import cast_array
+from eoslog.format.column_types import ColumnType, check_text, column_type, declare, nulls, parts
 from eoslog.format.statistics import UNKNOWN, ColumnBounds, has_nan, has_statistics, row_group_bounds
 from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
 
@@ -439,7 +432,7 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
         if array is None:
             array = nulls(rows, field.type)
         elif array.type != field.type:
-            array = without_hidden_nulls(array.cast(field.type), field.type)
+            array = cast_array(array, field.type)
         elif parts(field.type):
             # The types of nested arrays have the column ids of the file, which are not for users.
             array = declare(array, field.type)

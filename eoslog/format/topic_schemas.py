@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, InvalidEntry, SchemaMismatch, UnsupportedSchema, quoted
 from eoslog.format.column_ids import OFFSET_DELTA_ID, ColumnIds, assigned_ids, field_with_id, ids_of, with_ids
+from eoslog.format.column_casts import LossyCast, cast_losslessly, problem_of
 from eoslog.format.column_types import (
-    LossyCast,
-    cast_losslessly,
     check_names,
     check_text,
     check_type,
@@ -170,23 +169,19 @@ def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field
             f"column {field.name!r} has {column.null_count} nulls, but the topic allows none: fill them, or drop these "
             "rows"
         )
-    if not widens(column.type, field.type):
-        raise SchemaMismatch(f"column {field.name!r}: expected {field.type}, found {column.type}")
-    found_type: Any = column.type
-    if pa.types.is_dictionary(found_type) and pa.types.is_string_view(found_type.value_type):
-        # Arrow cannot decode Polars' categories in one step.
-        column = column.cast(pa.dictionary(found_type.index_type, pa.string()))
-    try:
-        conformed = cast_losslessly(column, field.type)
-        check_text(conformed)
-    except LossyCast as error:
-        raise SchemaMismatch(f"column {field.name!r}: expected {field.type}, found {column.type}: {error}") from None
-    except pa.ArrowInvalid:
+    found_type, expected = column.type, field.type
+    if not widens(found_type, expected):
         raise SchemaMismatch(
-            f"column {field.name!r} holds text that is not UTF-8: write it as binary, or repair it first (in Spark "
-            "with make_valid_utf8)"
-        ) from None
-    return conformed
+            f"column {field.name!r}: expected {expected}, found {found_type}. Cast it to {expected} first"
+        )
+    try:
+        if found_type == expected:
+            check_text(column)
+        return cast_losslessly(column, expected)
+    except LossyCast as error:
+        raise SchemaMismatch(f"column {field.name!r}: expected {expected}, found {found_type}: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"column {field.name!r} {problem_of(error)}") from None
 
 
 def stored_schema(topic: Topic) -> pa.Schema:

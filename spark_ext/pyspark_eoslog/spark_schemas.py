@@ -13,7 +13,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from eoslog import Topic
 from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
-from eoslog.format.column_types import LossyCast, cast_losslessly, narrows
+from eoslog.format.column_casts import LossyCast, cast_losslessly
+from eoslog.format.column_types import narrows
 from eoslog.format.topic_schemas import RESERVED_NAMES, normalize_schema, stored_schema
 from eoslog.read.columns import (
     PLACE_COLUMNS,

@@ -651,7 +651,7 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartition
-            InvalidRequest: the timestamps are no mapping, or one is not an integer.
+            InvalidRequest: the timestamps are no mapping, or one is not an integer of 0 or more.
         """
         if not isinstance(timestamps, Mapping):
             raise InvalidRequest(
@@ -662,6 +662,12 @@ class Consumer:
             if not is_whole_number(timestamp):
                 raise InvalidRequest(
                     f"the timestamp for {_name_of(partition)} must be an integer in ms, not {quoted(timestamp)}"
+                )
+            # As in Kafka's own client. To others -1 and -2 mean the end and the beginning.
+            if not 0 <= timestamp < 2**63:
+                raise InvalidRequest(
+                    f"the timestamp for {_name_of(partition)} must be from 0 to 2**63 - 1, in ms, not "
+                    f"{quoted(timestamp)}. Use end_offsets() for the end, and beginning_offsets() for the beginning"
                 )
         store = self._store
         return {

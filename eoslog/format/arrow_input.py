@@ -72,7 +72,9 @@ TYPE_NAMES = f"{', '.join(_TYPES)}, decimal(precision,scale)"
 
 
 def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
-    """Return all rows of a table, a batch, a data frame or another stream. An unnamed index of pandas is left out.
+    """Return all rows of a table, a batch, a data frame or another stream.
+
+    An unnamed index of pandas is left out. A column of pandas without any value has no type.
 
     Args:
         where: the call and its topic, for errors.
@@ -98,10 +100,16 @@ def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
             # of several types.
             raise SchemaMismatch(
                 f"{where}: the {type(rows).__name__} cannot be read as rows of Arrow: {_first_line(error)}. Give a "
-                "frame whose columns have one type each"
+                "frame whose columns have one type each, and names of their own"
             ) from None
-    index = _unnamed_index(table.schema)
-    return table.drop_columns(index) if index else table
+    if not _is_of_pandas(table.schema):
+        return table
+    table = table.drop_columns(_unnamed_index(table.schema))
+    for place, column in enumerate(table.columns):
+        # pandas has no type for a column without values: it is double, text or datetime by chance.
+        if column.null_count == len(column):
+            table = table.set_column(place, table.schema.names[place], pa.chunked_array([pa.nulls(len(column))]))
+    return table
 
 
 def _schema_of(given: object, where: str) -> pa.Schema:
@@ -205,9 +213,13 @@ def _type_of_arrow(name: str) -> pa.DataType | None:
 
 def _unnamed_index(schema: pa.Schema) -> list[str]:
     """Return the columns that pandas made of an index without a name. They only number the rows of the frame."""
-    if not schema.metadata or b"pandas" not in schema.metadata:
+    if not _is_of_pandas(schema):
         return []
     return [name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)]
+
+
+def _is_of_pandas(schema: pa.Schema) -> bool:
+    return bool(schema.metadata and b"pandas" in schema.metadata)
 
 
 def _first_line(error: Exception) -> str:

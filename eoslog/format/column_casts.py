@@ -8,7 +8,7 @@ checks every array that it has cast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from eoslog.format.column_types import declare, kind_of, parts, with_parts, with
 
 _MOST_BYTES = 2**31 - 1
 """The most bytes of text, or elements of lists, in one array of a stored type."""
+_MOST_TAKEN = 1 << 26
+"""The most elements of lists that are taken at once, because each needs an index."""
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError, NotImplementedError, OverflowError)
 _VIEW_BYTES = 16
 
@@ -125,11 +127,13 @@ def _cast(array: Any, wanted: Any) -> Any:
         case "struct":
             return _cast_struct(array, wanted)
         case "list":
-            return _cast_list(array, wanted)
+            return _cast_list(array, wanted, _cast)
         case "map":
-            return declare(_cast_list(_as_entries(array, found), _entries(wanted)), wanted)
+            return declare(_cast_list(array, _entries(wanted), _cast_entries), wanted)
     if pa.types.is_string_view(found) or pa.types.is_binary_view(found):
         _check_views(array)
+    elif pa.types.is_large_string(found) or pa.types.is_large_binary(found):
+        array = _within_offsets(array)
     return array.cast(wanted)
 
 
@@ -151,18 +155,20 @@ def _cast_struct(array: Any, wanted: Any) -> Any:
     return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=mask)
 
 
-def _cast_list(array: Any, wanted: Any) -> Any:
+def _cast_list(array: Any, wanted: Any, cast_elements: Callable[[Any, Any], Any]) -> Any:
     """Return lists of any form as lists with 32-bit offsets."""
     values, starts, sizes = _ranges(array)
     filled = sizes > 0
     first = int(starts[filled].min()) if filled.any() else 0
     last = int((starts + sizes).max(where=filled, initial=first))
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    if offsets[-1] > _MOST_BYTES:
-        raise pa.ArrowInvalid(f"the lists have {offsets[-1]} elements, more than the {_MOST_BYTES} of one array")
-    elements = _cast(values.slice(first, last - first), wanted.value_type)
-    if np.any(starts[filled] - first != offsets[:-1][filled]):
-        # The lists overlap, are out of order, or leave elements out.
+    # The lists may overlap, be out of order, or leave elements out.
+    is_scattered = bool(np.any(starts[filled] - first != offsets[:-1][filled]))
+    most = _MOST_TAKEN if is_scattered else _MOST_BYTES
+    if offsets[-1] > most:
+        raise pa.ArrowInvalid(f"the lists have {offsets[-1]} elements, more than {most} in one array")
+    elements = cast_elements(values.slice(first, last - first), wanted.value_type)
+    if is_scattered:
         elements = elements.take(pa.array(np.repeat(starts - first - offsets[:-1], sizes) + np.arange(offsets[-1])))
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), elements, type=wanted, mask=mask)
@@ -187,18 +193,23 @@ def _ranges(array: Any) -> tuple[Any, Numbers, Numbers]:
     return values, starts, sizes
 
 
-def _as_entries(array: Any, data_type: Any) -> Any:
-    """Return an array of maps as lists of structs."""
-    return declare(array, _entries(data_type))
-
-
 def _entries(data_type: Any) -> Any:
-    fields = [data_type.key_field.with_name("key"), data_type.item_field.with_name("value")]
-    return pa.list_(pa.field("entries", pa.struct(fields)))
+    return pa.list_(pa.struct([data_type.key_field, data_type.item_field]))
+
+
+def _cast_entries(array: Any, wanted: Any) -> Any:
+    """Return the entries of maps. Their two fields have names of the user's choice, so they are not matched by name."""
+    columns = [_cast(column, field.type) for column, field in zip(array.flatten(), wanted, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(wanted))
 
 
 def _check_views(array: Any) -> None:
-    """Refuse views with more bytes than fit into one array. Arrow's cast would let their offsets overflow."""
+    """Refuse views with more bytes than fit into one array. Arrow's cast would let their offsets overflow.
+
+    Raises:
+        pyarrow.ArrowInvalid
+    """
+    # The cast reads where the views point to.
     array.validate(full=True)
     begin = array.offset * _VIEW_BYTES
     views = memoryview(array.buffers()[1])[begin : begin + len(array) * _VIEW_BYTES]
@@ -206,6 +217,15 @@ def _check_views(array: Any) -> None:
     total = int(lengths.sum(dtype=np.int64, where=np.asarray(array.is_valid())))
     if total > _MOST_BYTES:
         raise pa.ArrowInvalid(f"the values have {total} bytes, more than the {_MOST_BYTES} of one array")
+
+
+def _within_offsets(array: Any) -> Any:
+    """Return text or bytes whose offsets begin at 0 if the offsets of a slice are too large for Arrow's cast."""
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    if offsets[-1] <= _MOST_BYTES or offsets[-1] - offsets[0] > _MOST_BYTES:
+        return array
+    # Concatenation with an empty slice forces a copy, whose offsets begin at 0.
+    return pa.concat_arrays([array, array.slice(0, 0)])
 
 
 def _nullable_inside(data_type: pa.DataType) -> pa.DataType:

@@ -25,6 +25,7 @@ from eoslog.storage.object_store import ObjectStore
 
 DEFAULT_BUFFER_BYTES = 64 << 20
 _LARGEST_FILE_ROWS = 1 << 24
+_LARGEST_CHUNK_BYTES = 1 << 30
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 
@@ -179,10 +180,7 @@ class DataFileWriter:
     def _let_go(self) -> None:
         """Copy the collected rows. Otherwise the rows of one partition keep the memory of their whole input batch."""
         for buffer in self._buffers.values():
-            rows = pa.concat_tables(buffer.tables)
-            # combine_chunks does not copy a table of one chunk.
-            copy = rows.combine_chunks() if len(buffer.tables) > 1 else rows.take(np.arange(rows.num_rows))
-            buffer.tables = [copy]
+            buffer.tables = [_copied(pa.concat_tables(buffer.tables))]
         self._loose_bytes = 0
 
     def _upload(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
@@ -225,6 +223,13 @@ class DataFileWriter:
         for key in keys:
             self._bytes -= self._buffers.pop(key).bytes
         return written
+
+
+def _copied(rows: pa.Table) -> pa.Table:
+    if rows.nbytes < _LARGEST_CHUNK_BYTES and any(column.num_chunks > 1 for column in rows.columns):
+        return rows.combine_chunks()
+    # combine_chunks does not copy a table of one chunk. Rows beyond 2 GiB do not fit into one.
+    return pa.Table.from_batches([batch.take(np.arange(batch.num_rows)) for batch in rows.to_batches()], rows.schema)
 
 
 def _timestamps(table: pa.Table, append_time_ms: int) -> tuple[int, int]:

@@ -30,6 +30,9 @@ _POSITIVE = 0x7FFFFFFF
 _FEW_ROWS = 16
 """For fewer rows than this, Python's arithmetic is faster than a numpy operation."""
 
+_LARGEST_CHUNK_BYTES = 1 << 30
+"""The chunks of larger tables are not joined: text within lists beyond 2 GiB does not fit into one chunk."""
+
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 _KEY_TYPES = "a key is text, binary, boolean, a signed integer, a float, a date or a timestamp"
@@ -143,7 +146,9 @@ def split_by_partition(
     pieces: dict[int, list[pa.Table]] = {}
     start = 0
     # Go batch by batch: `take` on a chunked column joins its chunks, and text beyond 2 GiB does not fit into one chunk.
-    for chunk in table.combine_chunks().to_batches():
+    # Join small chunks, because each has a cost.
+    joined = table.combine_chunks() if table.nbytes < _LARGEST_CHUNK_BYTES else table
+    for chunk in joined.to_batches():
         keys = small[start : start + chunk.num_rows]
         start += chunk.num_rows
         ordered = pa.Table.from_batches([chunk.take(np.argsort(keys, kind="stable"))])

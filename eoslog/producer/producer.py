@@ -267,7 +267,7 @@ class Producer:
         Args:
             value, key: bytes or None; with a serializer, any object that it takes. None stays None.
             partition: the partition; if None, the hash of the key decides (Kafka's murmur2).
-            timestamp: ms since the epoch; the store's time if None.
+            timestamp: ms since the epoch, at most the year 9999; the store's time if None.
             on_delivery: a function of an error and a ``RecordMetadata``. The thread that completes the future calls it:
                 with None and the offset, or with the error and offset -1. Its own exceptions are logged. It is not
                 called if ``send`` raises an error.

@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted, without_code
 from eoslog.format.arrow_input import ArrowStream, table_of
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
+from eoslog.format.record_times import GREATEST_MS, RANGE, unstorable
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.session.session import check_partition
@@ -54,9 +56,10 @@ def record_row(
         value = _as_bytes(topic, "value", value)
     if key is None and topic.config.is_compacted:
         raise _without_key(topic)
-    if not is_whole_number(timestamp_ms) or not 0 <= timestamp_ms < 2**53:
+    if not is_whole_number(timestamp_ms) or not 0 <= timestamp_ms <= GREATEST_MS:
         raise SchemaMismatch(
-            f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {quoted(timestamp_ms)}"
+            f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {quoted(timestamp_ms)}. Give a "
+            f"whole number from 0 to {GREATEST_MS} (the year 9999)"
         )
     return key, value, _as_pairs(topic, headers) if headers else None, timestamp_ms
 
@@ -144,7 +147,7 @@ def rows_by_partition(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tu
         sticky: the partition of rows without a key.
 
     Raises:
-        SchemaMismatch: the columns or types do not match the topic's.
+        SchemaMismatch: the columns or types do not match the topic's, or a record's timestamp is out of range.
         UnknownTopicOrPartition: a row names a partition that the topic does not have.
         InvalidRecord: the topic is compacted, and a row has no key.
     """
@@ -157,6 +160,11 @@ def rows_by_partition(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tu
         rows = conform(table, stored_schema(topic))
     except SchemaMismatch as error:
         raise SchemaMismatch(f"topic {topic.topic}: {without_code(error)}") from None
+    if records and (wrong := unstorable(rows["timestamp"])) is not None:
+        raise SchemaMismatch(
+            f"topic {topic.topic}: column 'timestamp': {wrong} ms since the epoch is not within {RANGE}. Give "
+            "milliseconds, not microseconds or nanoseconds"
+        )
     key_columns = ["key"] if records else list(topic.topic_schema.key)
     if topic.config.is_compacted and _lack_key(rows, key_columns):
         raise _without_key(topic)
@@ -182,9 +190,10 @@ def _without_key(topic: Topic) -> InvalidRecord:
 
 
 def _with_explicit(topic: Topic, partition_ids: npt.NDArray[np.int32], explicit: Any) -> npt.NDArray[np.int32]:
-    if not pa.types.is_integer(explicit.type):
+    if not (pa.types.is_integer(explicit.type) or pa.types.is_null(explicit.type)):
         raise InvalidRequest(f"topic {topic.topic}: partition numbers must be integers, not {explicit.type}")
-    chosen = explicit.cast(pa.int64()).fill_null(-1).to_numpy()
+    # An unsigned number beyond int64 becomes negative, and is refused as such.
+    chosen = explicit.cast(pa.int64(), safe=False).fill_null(-1).to_numpy()
     given = ~explicit.is_null().to_numpy()
     wrong = chosen[given & ((chosen < 0) | (chosen >= topic.partitions))]
     if len(wrong):
@@ -195,6 +204,7 @@ def _with_explicit(topic: Topic, partition_ids: npt.NDArray[np.int32], explicit:
 _RECORDS_POSITION = frozenset({"topic", "offset", "timestampType", *TRANSACTION_COLUMNS.names})
 _COLUMNS_POSITION = RESERVED_NAMES
 _STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
+_TO_MILLISECONDS = pc.CastOptions(_STORED_TIMESTAMP, allow_time_truncate=True)
 
 
 def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
@@ -208,7 +218,7 @@ def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Tabl
         append_time_ms: the timestamp of Kafka records that have none (ms since the epoch).
 
     Raises:
-        SchemaMismatch: the column ``timestamp`` has another type.
+        SchemaMismatch: the column ``timestamp`` has another type, or a time that does not fit into milliseconds.
     """
     if topic.topic_schema.kind != "records":
         return table.drop_columns([name for name in table.schema.names if name in _COLUMNS_POSITION])
@@ -228,5 +238,12 @@ def _with_timestamps(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.T
     found = table.schema.field(index).type
     if not pa.types.is_timestamp(found) or found.tz is None:
         raise SchemaMismatch(f"topic {topic.topic}: column 'timestamp': expected a timestamp, found {found}")
-    times = table.column(index).cast(_STORED_TIMESTAMP, safe=False).fill_null(default)
+    try:
+        # A part of a millisecond is dropped.
+        times = table.column(index).cast(options=_TO_MILLISECONDS).fill_null(default)
+    except pa.ArrowInvalid:
+        raise SchemaMismatch(
+            f"topic {topic.topic}: column 'timestamp' has a time that is not within {RANGE}: {found} does not fit into "
+            "milliseconds"
+        ) from None
     return table.set_column(index, "timestamp", times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eoslog.format.record_times import shown_ms
 from eoslog.format.statistics import ALL_NULL, UNKNOWN, ColumnBounds, decode_statistics
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.predicate import BoundsOf, Predicate
@@ -68,9 +69,8 @@ def _times(least_ms: int, greatest_ms: int) -> ColumnBounds:
 
     The log stores a timestamp before 1970 as -1. So a minimum of -1 is no lower bound.
     """
-    return ColumnBounds(
-        False, True, least_ms * _MICROSECONDS if least_ms >= 0 else None, max(-1, greatest_ms) * _MICROSECONDS
-    )
+    least = shown_ms(least_ms) * _MICROSECONDS if least_ms >= 0 else None
+    return ColumnBounds(False, True, least, max(-1, shown_ms(greatest_ms)) * _MICROSECONDS)
 
 
 def _origin(batch: Batch) -> dict[str, ColumnBounds]:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from eoslog.errors import CorruptRecord
 from eoslog.format.checked_files import END_BYTES, read_end, read_file, read_ranges
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, RowGroup
+from eoslog.format.record_times import shown_times
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.planner import FileSlice, slices_by_file
 from eoslog.read.predicate import Predicate
@@ -397,7 +398,7 @@ def _with_metadata(
         if field.name not in batch.schema.names or field.name == OFFSET_DELTA_COLUMN.name:
             column = metadata_column(field, topic, partition, parts)
         else:
-            column = _stored_column(field, batch)
+            column = _stored_column(field, batch, stored)
             if stored is RECORDS_SCHEMA and field.name == "timestamp" and column.null_count:
                 column = pc.coalesce(column, metadata_column(field, topic, partition, parts))
         columns.append(column)
@@ -427,6 +428,10 @@ def _without_file(piece: FileSlice, first: int, rows: int) -> SliceRows:
     return SliceRows(piece, 0, rows, piece.base_offset + first)
 
 
-def _stored_column(field: Any, batch: pa.RecordBatch) -> Any:
+def _stored_column(field: Any, batch: pa.RecordBatch, stored: pa.Schema) -> Any:
     column = batch.column(field.name)
-    return column if column.type == field.type else column.cast(field.type)
+    if column.type == field.type:
+        return column
+    if stored is RECORDS_SCHEMA and field.name == "timestamp":
+        return shown_times(column, field.type)
+    return column.cast(field.type)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eoslog.format.record_times import shown_ms
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
@@ -72,7 +73,7 @@ def metadata_column(field: Any, topic: str, partition: int, parts: Sequence[Slic
         value_type = _MICROSECONDS
         times = [piece.origin.commit_time_ms for piece in pieces]
         if field.name != "_commit_timestamp":
-            times = [piece.timestamp for piece in pieces]
+            times = [shown_ms(piece.timestamp) for piece in pieces]
         values = [None if field.name == "_commit_timestamp" and each == NO_TIME else each * 1000 for each in times]
     counts = _counts(parts)
     if all(value == values[0] for value in values):

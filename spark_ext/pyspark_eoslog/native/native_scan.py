@@ -3,7 +3,8 @@
 A read of columns that are in the files is a plain scan of the files whose rows are all read: nothing is looked up. With
 other columns, such as ``_offset``, Spark scans these files in up to two groups, because files with their own column of
 offsets, or with several timestamps, need more expressions. Files with rows that must not be read are a group of their
-own. So are, within each group, files in which a floating-point column may hold NaN.
+own, and so are files of Kafka records with timestamps that Spark cannot convert. So are, within each group, files in
+which a floating-point column may hold NaN.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eoslog import Topic
 from eoslog.errors import InvalidOption
 from eoslog.format.column_types import kind_of
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
+from eoslog.format.record_times import GREATEST_MS, LEAST_MS
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import CREATE_TIME
 from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, check_names, file_expressions
@@ -49,6 +51,7 @@ _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
 The reader of the second API has no `_metadata`. It can also answer minima, maxima and counts by the bounds in files. It
 then looks for a column at its place in the schema of the read, where the file may have another column.
 """
+_TIMESTAMP = "timestamp"
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _LISTING_PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_TASKS = 64
@@ -125,16 +128,18 @@ def native_frame(
     if not files:
         return spark.createDataFrame([], _nullable(wanted))
     in_file = _in_files(topic, wanted)
+    has_times = topic.topic_schema.kind == "records" and any(field.name.lower() == _TIMESTAMP for field in in_file)
 
-    def kind(file: PlannedFile) -> tuple[bool, bool, bool]:
+    def kind(file: PlannedFile) -> tuple[bool, bool, bool, bool]:
         computed = file.first_offset is not None and len({each.timestamp for each in file.times}) == 1
         is_looked_up = not (len(in_file) == len(wanted) or computed or file.hidden_rows)
-        return file.hidden_rows, is_looked_up, bool(file.may_hold_nan)
+        is_late = has_times and any(each.timestamp > GREATEST_MS for each in file.times)
+        return is_late, file.hidden_rows, is_looked_up, bool(file.may_hold_nan)
 
     with _listing_many(spark, place, len(files)):
         frames = []
-        for _, group in groupby(sorted(files, key=kind), key=kind):
-            frames.append(_scan(spark, place, topic, list(group), wanted, in_file))
+        for (is_late, *_), group in groupby(sorted(files, key=kind), key=kind):
+            frames.append(_scan(spark, place, topic, list(group), wanted, in_file, is_late=is_late))
         frame = reduce(lambda left, right: left.unionAll(right), frames)
         # The analysis looks up the files. Without this line, Spark Connect would do it later, without the setting.
         _ = frame.schema
@@ -163,17 +168,23 @@ def _scan(
     files: Sequence[PlannedFile],
     wanted: StructType,
     in_file: Sequence[StructField],
+    *,
+    is_late: bool,
 ) -> DataFrame:
-    """Return one scan of the files of one group."""
+    """Return one scan of the files of one group.
+
+    Args:
+        is_late: True if records have timestamps that Spark's reader cannot convert. It reads them as numbers.
+    """
     paths = [place.path(file) for file in files]
     reader = spark.read.format(_PARQUET).options(**place.read_options)
     with_nan = frozenset[str]().union(*(file.may_hold_nan for file in files))
-    if in_file and len(in_file) == len(wanted) and not any(file.hidden_rows for file in files):
+    if not is_late and in_file and len(in_file) == len(wanted) and not any(file.hidden_rows for file in files):
         check_names(files)
         frame = reader.schema(wanted).load(paths)
         # Spark optimizes the expressions again for each action, although the action does not use them.
         return frame.selectExpr(*(_unpushed(field.name, with_nan) for field in wanted)) if with_nan else frame
-    scanned = [*in_file]
+    scanned = [_as_number(field) if is_late else field for field in in_file]
     if any(file.first_offset is None for file in files):
         scanned.append(StructField(OFFSET_DELTA_COLUMN.name, LongType()))
     told = file_expressions(files, [field.name for field in scanned])
@@ -183,7 +194,7 @@ def _scan(
     frame = frame.selectExpr(*(_unpushed(field.name, with_nan) for field in scanned), *told.columns)
     if told.condition is not None:
         frame = frame.where(told.condition)
-    return frame.selectExpr(*(_column(field, topic, in_file, told) for field in wanted))
+    return frame.selectExpr(*(_column(field, topic, in_file, told, is_late=is_late) for field in wanted))
 
 
 def _unpushed(name: str, with_nan: frozenset[str]) -> str:
@@ -196,7 +207,16 @@ def _unpushed(name: str, with_nan: frozenset[str]) -> str:
     return f"nanvl({column}, {column}) as {column}" if name in with_nan else column
 
 
-def _column(field: StructField, topic: Topic, in_file: Sequence[StructField], told: FileExpressions) -> str:
+def _as_number(field: StructField) -> StructField:
+    return StructField(field.name, LongType()) if field.name.lower() == _TIMESTAMP else field
+
+
+def _column(
+    field: StructField, topic: Topic, in_file: Sequence[StructField], told: FileExpressions, *, is_late: bool
+) -> str:
+    if is_late and field.name.lower() == _TIMESTAMP:
+        shown = f"least(greatest({quoted(field.name)}, {LEAST_MS}), {GREATEST_MS})"
+        return f"timestamp_millis({shown}) as {quoted(field.name)}"
     if field in in_file:
         return quoted(field.name)
     # Constants must be nullable, as in every other read. ``nullif`` makes them nullable.

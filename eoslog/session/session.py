@@ -6,11 +6,15 @@ This module also creates a store, aborts overdue transactions, and finds topics 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
 
 from eoslog.errors import (
     CommitStateUnknown,
@@ -59,6 +63,20 @@ T = TypeVar("T")
 _LARGEST_PROBE = 100
 _logger = logging.getLogger(__name__)
 _READER_PATIENCE_MS = 5_000
+
+
+def _finish_imports() -> None:
+    """Wait until pyarrow has imported pandas.
+
+    It does so in its first conversion of Python's values, under a lock. If a process forked meanwhile, the first
+    conversion in the child would wait for ever for a thread that only the parent has.
+    """
+    # Without another thread no import can be in progress, and a fork need not pay for one.
+    if threading.active_count() > 1:
+        pa.array([])
+
+
+os.register_at_fork(before=_finish_imports)
 """A reader waits at most this long for the abort of overdue transactions (ms)."""
 _PAUSE_AFTER_REFUSAL_MS = 300_000
 """After a refused abort, a reader does not try again for this long (ms)."""

@@ -506,3 +506,38 @@ def test_errors_survive_pickling(name: str) -> None:
     again = pickle.loads(pickle.dumps(error))
 
     assert (type(again), str(again), vars(again)) == (kind, str(error), vars(error))
+
+
+FIRST_CONVERSION = """
+import os, signal, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import eoslog
+store = eoslog.connect(sys.argv[2])
+store.admin.create_topic("t")
+producer = store.producer()
+producer.send("t", b"parent")
+assert "pandas" not in sys.modules
+flush = threading.Thread(target=producer.flush)
+flush.start()
+while "pandas" not in sys.modules:
+    time.sleep(0.01)
+child = os.fork()
+signal.alarm(50)
+with store.producer() as producer:
+    producer.send("t", b"child" if child == 0 else b"parent")
+if child == 0:
+    os._exit(0)
+flush.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_that_is_forked_during_the_first_conversion_of_another_thread_works(tmp_path: Path) -> None:
+    # A pandas whose import takes long, and which is then missing.
+    (tmp_path / "pandas.py").write_text("import time\ntime.sleep(1)\nraise ImportError\n")
+    url = tmp_path / "store"
+
+    done = subprocess.run([sys.executable, "-c", FIRST_CONVERSION, tmp_path, url], timeout=LONGEST_S, check=False)
+
+    assert done.returncode == 0
+    assert values(eoslog.connect(url)) == [b"child", b"parent", b"parent"]

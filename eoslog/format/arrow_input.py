@@ -11,6 +11,9 @@ import pyarrow as pa
 
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema, nearest, quoted, shortened
 
+_CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+"""The errors of a conversion of another library's columns to Arrow."""
+_OBJECTS = "holds Python's objects, which Arrow has no type for: cast it, for example to text or bytes"
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -93,9 +96,11 @@ def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
             "see pyarrow.Table.from_pylist and from_pydict for Python's own values"
         )
     else:
+        if addresses := _columns_of_objects(rows):
+            raise SchemaMismatch(f"{where}: column {quoted(addresses[0])} {_OBJECTS}")
         try:
             table = pa.table(rows)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except _CONVERSION_ERRORS as error:
             # A Series of Polars is a column, so its stream has no rows. A frame of pandas may have a column with values
             # of several types.
             raise SchemaMismatch(
@@ -123,6 +128,8 @@ def _schema_of(given: object, where: str) -> pa.Schema:
     """
     why = ""
     schema: pa.Schema | None = None
+    if addresses := _columns_of_objects(given):
+        raise InvalidRequest(f"{where}: column {quoted(addresses[0])} {_OBJECTS}")
     try:
         if isinstance(given, pa.Schema):
             schema = given
@@ -132,7 +139,7 @@ def _schema_of(given: object, where: str) -> pa.Schema:
             schema = pa.schema(given)  # type: ignore[arg-type]
         elif hasattr(given, "__arrow_c_stream__"):
             schema = pa.RecordBatchReader.from_stream(given).schema
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except _CONVERSION_ERRORS as error:
         why = f" ({_first_line(error)})"
     if schema is None:
         raise InvalidRequest(
@@ -209,6 +216,14 @@ def _type_of_arrow(name: str) -> pa.DataType | None:
     except ValueError:
         return None
     return found
+
+
+def _columns_of_objects(given: object) -> list[str]:
+    """Return the columns of Polars with Python's objects. It would give their addresses in memory as their values."""
+    if type(given).__module__.partition(".")[0] != "polars" or not hasattr(given, "__arrow_c_stream__"):
+        return []
+    schema = getattr(given, "schema", None)
+    return [name for name, kind in schema.items() if str(kind) == "Object"] if isinstance(schema, Mapping) else []
 
 
 def _unnamed_index(schema: pa.Schema) -> list[str]:

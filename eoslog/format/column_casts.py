@@ -171,7 +171,8 @@ def _cast_list(array: Any, wanted: Any, cast_elements: Callable[[Any, Any], Any]
     if is_scattered:
         elements = elements.take(pa.array(np.repeat(starts - first - offsets[:-1], sizes) + np.arange(offsets[-1])))
     mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), elements, type=wanted, mask=mask)
+    ends: Any = pa.array(offsets.astype(np.int32))
+    return pa.ListArray.from_arrays(ends, elements, type=wanted, mask=mask)
 
 
 def _ranges(array: Any) -> tuple[Any, Numbers, Numbers]:

@@ -197,8 +197,8 @@ def check_type(data_type: pa.DataType, path: str, depth: int = 1) -> None:
         check_type(field.type, f"{path}.{name}", depth + 1)
     if not fields and stored_type(data_type) is None:
         raise UnsupportedSchema(
-            f"column {path!r}: type {data_type} cannot be stored in Parquet and read by Spark: cast it to another type, "
-            "for example to text"
+            f"column {path!r}: type {data_type} cannot be stored in Parquet and read by Spark: cast it to another "
+            "type, for example to text"
         )
 
 

@@ -32,7 +32,7 @@ def unstorable(times: Any) -> int | None:
         times: a column of timestamps in milliseconds.
     """
     least, greatest = _ends(times)
-    if least is None or greatest is None or (LEAST_MS <= least and greatest <= GREATEST_MS):
+    if least is None or greatest is None or (least >= LEAST_MS and greatest <= GREATEST_MS):
         return None
     return greatest if greatest > GREATEST_MS else least
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, InvalidEntry, SchemaMismatch, UnsupportedSchema, quoted
-from eoslog.format.column_ids import OFFSET_DELTA_ID, ColumnIds, assigned_ids, field_with_id, ids_of, with_ids
 from eoslog.format.column_casts import LossyCast, cast_losslessly, problem_of
+from eoslog.format.column_ids import OFFSET_DELTA_ID, ColumnIds, assigned_ids, field_with_id, ids_of, with_ids
 from eoslog.format.column_types import (
     check_names,
     check_text,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from eoslog.errors import SchemaMismatch
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.producer.record_futures import AwaitedOffsets, AwaitedRows, RecordFuture
 from eoslog.producer.rows import RecordRow, records_table
@@ -17,6 +18,8 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.process import HomeProcess
 
 _RECORD_OVERHEAD_BYTES = 64
+_LARGEST_RECORD_BYTES = 2**31 - 1
+"""An array of Arrow holds no larger value."""
 _MOST_RECORDS_NOT_ENCODED = 10_000
 _OLDEST_DATE_MS = 3_600_000
 
@@ -87,13 +90,23 @@ class RecordAccumulator:
         return self._sticky % topic.partitions
 
     def add_record(self, topic: Topic, partition: int, row: RecordRow) -> RecordFuture:
-        """Add a Kafka record, as made by ``record_row``. It is encoded later."""
+        """Add a Kafka record, as made by ``record_row``. It is encoded later.
+
+        Raises:
+            SchemaMismatch: the record is too large.
+        """
+        key, value, _, _ = row
+        size = len(key or b"") + len(value or b"") + _RECORD_OVERHEAD_BYTES
+        if size > _LARGEST_RECORD_BYTES:
+            raise SchemaMismatch(
+                f"topic {topic.topic}: a record of {size} bytes is too large. Store the value elsewhere, and send its "
+                "address"
+            )
         records = self._records.get((topic.topic_id, partition))
         if records is None:
             partition_id = PartitionId(topic.topic_id, partition)
             records = self._records[partition_id] = _Records(topic, self.awaited.of(topic, partition_id))
-        key, value, _, _ = row
-        self._record_bytes += len(key or b"") + len(value or b"") + _RECORD_OVERHEAD_BYTES
+        self._record_bytes += size
         rows = records.rows
         # Number the row by counting the rows before it. A separate counter would be wrong after an interrupt (Ctrl-C)
         # between two lines, and would shift offsets.

@@ -42,7 +42,9 @@ def test_a_stored_time_that_spark_lacks_hides_no_other_row(
         earlier.setattr(rows, "unstorable", lambda times: None)
         for times in ([NOW_MS], [NOW_MS + 1, 2**62], [NOW_MS + 2]):
             values = [b"%d" % each for each in times]
-            producer.send_table("t", pa.table({"value": values, "timestamp": pa.array(times, pa.timestamp("ms", "UTC"))}))
+            producer.send_table(
+                "t", pa.table({"value": values, "timestamp": pa.array(times, pa.timestamp("ms", "UTC"))})
+            )
             producer.flush()
     expected = [NOW_MS * 1000, (NOW_MS + 1) * 1000, LAST_US, (NOW_MS + 2) * 1000]
 
@@ -52,5 +54,5 @@ def test_a_stored_time_that_spark_lacks_hides_no_other_row(
     for frame in (source, table.toDF(), table.toDF(columns=["timestamp", "value"])):
         found = frame.selectExpr("unix_micros(timestamp) time", "cast(value as string) value").collect()
         assert sorted(row["time"] for row in found) == sorted(expected)
-        assert dict((row["value"], row["time"]) for row in found)[str(2**62)] == LAST_US
+        assert {row["value"]: row["time"] for row in found}[str(2**62)] == LAST_US
     assert table.toDF(columns=["value"]).count() == 4

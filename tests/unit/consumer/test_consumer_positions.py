@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eoslog import errors
+from eoslog.errors import InvalidRequest
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.reading import T0, T1, assigned, send, taken, transaction
@@ -131,6 +132,22 @@ def test_offsets_are_found_by_time_among_visible_rows(store: Store) -> None:
     assert (found(1001), found(3000)) == ((1, 3000), (1, 3000))
     assert found(3001) is None
     assert store.consumer(isolation_level="read_uncommitted").offsets_for_times({T0: 3001})[T0] == (3, 9000)
+
+
+@pytest.mark.parametrize("moment", [-1, -2, -(2**63), 2**63])
+def test_a_time_that_is_none_is_refused_with_the_calls_for_both_ends(store: Store, moment: int) -> None:
+    send(store, b"v")
+
+    with pytest.raises(InvalidRequest, match=rf"t-0 must be from 0 to 2\*\*63 - 1.*not {moment}. Use end_offsets\(\)"):
+        store.consumer().offsets_for_times({T0: moment})
+
+
+def test_a_time_in_other_units_has_the_answer_of_kafka(store: Store) -> None:
+    send(store, b"v", timestamp=1_767_225_600_000)
+    consumer = store.consumer()
+
+    assert consumer.offsets_for_times({T0: 1_767_225_600})[T0] == (0, 1_767_225_600_000)
+    assert consumer.offsets_for_times({T0: 1_767_225_600_000_000_000})[T0] is None
 
 
 def test_a_row_in_the_middle_of_a_file_is_found_by_time(store: Store) -> None:

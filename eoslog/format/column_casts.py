@@ -157,6 +157,15 @@ def _cast_struct(array: Any, wanted: Any) -> Any:
 
 def _cast_list(array: Any, wanted: Any, cast_elements: Callable[[Any, Any], Any]) -> Any:
     """Return lists of any form as lists with 32-bit offsets."""
+    mask = array.is_null() if array.null_count else None
+    if isinstance(array.type, (pa.ListType, pa.LargeListType, pa.MapType)):
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        if mask is None or not np.any(np.diff(offsets)[np.asarray(mask)]):
+            # Each list begins where the one before it ends. The offsets are validated later.
+            first, last = int(offsets[0]), int(offsets[-1])
+            _check_size(last - first, _MOST_BYTES)
+            elements = cast_elements(array.values.slice(first, max(0, last - first)), wanted.value_type)
+            return _list_array(offsets - first, elements, wanted, mask)
     values, starts, sizes = _ranges(array)
     filled = sizes > 0
     first = int(starts[filled].min()) if filled.any() else 0
@@ -164,13 +173,19 @@ def _cast_list(array: Any, wanted: Any, cast_elements: Callable[[Any, Any], Any]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     # The lists may overlap, be out of order, or leave elements out.
     is_scattered = bool(np.any(starts[filled] - first != offsets[:-1][filled]))
-    most = _MOST_TAKEN if is_scattered else _MOST_BYTES
-    if offsets[-1] > most:
-        raise pa.ArrowInvalid(f"the lists have {offsets[-1]} elements, more than {most} in one array")
+    _check_size(offsets[-1], _MOST_TAKEN if is_scattered else _MOST_BYTES)
     elements = cast_elements(values.slice(first, last - first), wanted.value_type)
     if is_scattered:
         elements = elements.take(pa.array(np.repeat(starts - first - offsets[:-1], sizes) + np.arange(offsets[-1])))
-    mask = array.is_null() if array.null_count else None
+    return _list_array(offsets, elements, wanted, mask)
+
+
+def _check_size(elements: int, most: int) -> None:
+    if elements > most:
+        raise pa.ArrowInvalid(f"the lists have {elements} elements, more than {most} in one array")
+
+
+def _list_array(offsets: Numbers, elements: Any, wanted: Any, mask: Any) -> Any:
     ends: Any = pa.array(offsets.astype(np.int32))
     return pa.ListArray.from_arrays(ends, elements, type=wanted, mask=mask)
 
@@ -210,12 +225,12 @@ def _check_views(array: Any) -> None:
     Raises:
         pyarrow.ArrowInvalid
     """
-    # The cast reads where the views point to.
-    array.validate(full=True)
     begin = array.offset * _VIEW_BYTES
     views = memoryview(array.buffers()[1])[begin : begin + len(array) * _VIEW_BYTES]
-    lengths = np.frombuffer(views, np.int32).reshape(len(array), -1)[:, 0]
-    total = int(lengths.sum(dtype=np.int64, where=np.asarray(array.is_valid())))
+    lengths = np.frombuffer(views, np.int32)[::4]
+    if array.null_count:
+        lengths = lengths[np.asarray(array.is_valid())]
+    total = int(lengths.sum(dtype=np.int64))
     if total > _MOST_BYTES:
         raise pa.ArrowInvalid(f"the values have {total} bytes, more than the {_MOST_BYTES} of one array")
 

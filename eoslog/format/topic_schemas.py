@@ -170,12 +170,13 @@ def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field
             "rows"
         )
     found_type, expected = column.type, field.type
-    if not widens(found_type, expected):
+    has_type = found_type == expected
+    if not has_type and not widens(found_type, expected):
         raise SchemaMismatch(
             f"column {field.name!r}: expected {expected}, found {found_type}. Cast it to {expected} first"
         )
     try:
-        if found_type == expected:
+        if has_type:
             check_text(column)
         return cast_losslessly(column, expected)
     except LossyCast as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
+from eoslog.arguments import Count, Natural, SessionTimeout, TransactionTimeout
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import InvalidOption, InvalidRequest, quoted
 from eoslog.log.log import Log
@@ -52,10 +53,10 @@ def connect(
     region: str | None = None,
     profile: str | None = None,
     anon: bool | None = None,
-    connect_timeout_ms: int | None = None,
-    read_timeout_ms: int | None = None,
-    max_attempts: int | None = None,
-    retry_base_ms: int | None = None,
+    connect_timeout_ms: Count | None = None,
+    read_timeout_ms: Count | None = None,
+    max_attempts: Count | None = None,
+    retry_base_ms: Natural | None = None,
     fsync: bool | None = None,
 ) -> Store:
     """Return the store at a URL. The first use of the store sends the first request.
@@ -174,15 +175,15 @@ class Store(Session):
         transactional_id: str | None = None,
         *,
         config: Mapping[str, Any] | None = None,
-        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+        transaction_timeout_ms: TransactionTimeout = DEFAULT_TRANSACTION_TIMEOUT_MS,
         staged: bool = False,
-        buffer_bytes: int | None = None,
-        max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
-        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
-        prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
+        buffer_bytes: Count | None = None,
+        max_block_ms: Count = DEFAULT_MAX_BLOCK_MS,
+        delivery_timeout_ms: Count = DEFAULT_DELIVERY_TIMEOUT_MS,
+        prepared_timeout_ms: TransactionTimeout | None = DEFAULT_PREPARED_TIMEOUT_MS,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
-        linger_ms: int | None = None,
+        linger_ms: Natural | None = None,
     ) -> Producer:
         """Open a producer. It is transactional if it has a transactional id, otherwise idempotent.
 
@@ -232,12 +233,12 @@ class Store(Session):
         config: Mapping[str, Any] | None = None,
         isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
         auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
-        max_poll_records: int = 500,
-        session_timeout_ms: int = 45_000,
+        max_poll_records: Count = 500,
+        session_timeout_ms: SessionTimeout = 45_000,
         group_instance_id: str | None = None,
         enable_auto_commit: bool = False,
-        auto_commit_interval_ms: int = 5_000,
-        consumer_timeout_ms: int | None = None,
+        auto_commit_interval_ms: Natural = 5_000,
+        consumer_timeout_ms: Natural | None = None,
         with_transaction: bool = False,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
@@ -283,6 +284,7 @@ class Store(Session):
             value_deserializer=value_deserializer,
         )
 
+    @named_options("scan()")
     def scan(
         self,
         topic: str,
@@ -347,6 +349,7 @@ class Store(Session):
             latest_by_key=latest_by_key,
         )
 
+    @named_options("commits()")
     def commits(
         self, topics: str | Sequence[str], *, after_slot: int = NO_SLOT, until_slot: int | None = None
     ) -> Iterator[Commit]:
@@ -369,11 +372,12 @@ class Store(Session):
             raise InvalidRequest(f"topics must be a name or a list of names, not {quoted(topics)}")
         return read_commits(self, [topics] if isinstance(topics, str) else topics, after_slot, until_slot)
 
+    @named_options("history()")
     def history(
         self,
         topic: str | None = None,
         *,
-        limit: int | None = None,
+        limit: Natural | None = None,
         transactional_id: str | None = None,
         include_aborts: bool = False,
         after_slot: int = NO_SLOT,

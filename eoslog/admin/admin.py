@@ -22,16 +22,15 @@ from eoslog.admin.topic_admin import (
     segments_cut,
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
+from eoslog.arguments import Count, Natural
 from eoslog.copying.store_copy import CopyReport, StoreCopy
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import (
     CorruptRecord,
-    InvalidOption,
     InvalidRequest,
     InvalidTopic,
     counted,
-    is_whole_number,
     quoted,
     shortened,
 )
@@ -161,6 +160,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         return self._store.append(AlterTopic(topic, settings))
 
+    @named_options("add_columns()")
     def add_columns(self, topic: str, columns: GivenSchema, *, spark_schema: str | None = None) -> Topic:
         """Add columns to a topic of columns, after its existing ones. Existing rows have nulls in the new columns.
 
@@ -233,6 +233,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         end_slots = end_slots_of_cuts(self._store.indexes, cuts)
         return self._store.append(DeleteRecords(wanted, end_slots))
 
+    @named_options("restore_indexes()")
     def restore_indexes(self, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
         """Restore missing or damaged ``.txnindex`` and ``.snapshot`` files of a topic's sealed segments.
 
@@ -260,8 +261,9 @@ class Admin(TransactionAdministration, GroupAdministration):
             )
         return found
 
+    @named_options("compact_files()")
     def compact_files(
-        self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES, now: bool = False
+        self, topic: str | None = None, *, target_file_bytes: Count = TARGET_FILE_BYTES, now: bool = False
     ) -> FileCompactionReport:
         """Rewrite small data files of sealed segments into large ones. Readers see the same rows as before.
 
@@ -276,7 +278,6 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnknownTopicOrPartition
             InvalidOption: the size is not a whole number of 1 or more.
         """
-        _check_number("target_file_bytes", target_file_bytes, 1)
         store = self._store
         store.describe()
         if now:
@@ -305,6 +306,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         self._store.describe()
         return Publisher.of(self._store).publish(topic)
 
+    @named_options("compact_keys()")
     def compact_keys(self, topic: str | None = None, *, now: bool = False) -> KeyCompactionReport:
         """Keep only the newest row of each key in the sealed segments of topics with ``cleanup_policy=compact``.
 
@@ -341,11 +343,14 @@ class Admin(TransactionAdministration, GroupAdministration):
         store = self._store
         seal_now(store.log, store.object_store, store.environment, topics)
 
+    @named_options("vacuum()")
     def vacuum(
         self,
         *,
-        staged_max_age_ms: int = STAGED_MAX_AGE_MS,
-        deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
+        # A negative age would set a horizon in the future. It would refuse every writer until then, and the horizon
+        # never moves back.
+        staged_max_age_ms: Natural = STAGED_MAX_AGE_MS,
+        deleted_file_retention_ms: Natural = DELETED_FILE_RETENTION_MS,
         dry_run: bool = False,
     ) -> VacuumReport:
         """Delete data files of all topics that no entry of the log references and that none can reference later.
@@ -361,10 +366,6 @@ class Admin(TransactionAdministration, GroupAdministration):
         Raises:
             InvalidOption: an age is not a whole number of 0 or more. Nothing was done.
         """
-        # A negative age would set a horizon in the future. It would refuse every writer until then, and the horizon
-        # never moves back.
-        _check_number("staged_max_age_ms", staged_max_age_ms, 0)
-        _check_number("deleted_file_retention_ms", deleted_file_retention_ms, 0)
         store = self._store
         store.describe()
         return vacuum(
@@ -376,6 +377,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             publisher=Publisher.of(store),
         )
 
+    @named_options("copy()")
     def copy(self, target: Session, *, new_identity: bool = False, progress: Progress = no_progress) -> CopyReport:
         """Copy the store at its newest slot to an empty place. Others may use the store meanwhile.
 
@@ -397,6 +399,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         return StoreCopy(self._store, target, new_identity=new_identity, progress=progress).run()
 
+    @named_options("verify()")
     def verify(
         self, topic: str | None = None, *, data: bool = False, progress: Progress = no_progress
     ) -> Iterator[Finding]:
@@ -491,11 +494,6 @@ def _check_partition_count(topic: str, partitions: object) -> None:
             f"topic {shortened(topic)}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, "
             f"not {quoted(partitions)}"
         )
-
-
-def _check_number(name: str, value: object, at_least: int) -> None:
-    if not is_whole_number(value) or value < at_least:
-        raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number, {at_least} or more")
 
 
 def _topic_schema(topic: str, given: GivenSchema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 from eoslog.consumer.offset_lookup import offset_for_time
 from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable, quoted
 from eoslog.read.isolation import IsolationLevel
+from eoslog.session.client_options import named_options
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.positions import OffsetAndMetadata, group_offsets
 from eoslog.session.session import Session, partition_named
@@ -449,6 +450,7 @@ class GroupAdministration:
                 raise InvalidRequest(f"topic_ids lacks the topic {place.topic}. Give the id of each topic")
         return self._store.append(AdvanceOffsets(group_id, wanted, dict(topic_ids), self._store.now_ms()))
 
+    @named_options("reset_consumer_group_offsets()")
     def reset_consumer_group_offsets(
         self,
         group_id: str,

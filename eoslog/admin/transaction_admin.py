@@ -18,7 +18,9 @@ from eoslog.admin.transaction_descriptions import (
     transaction_at,
     transaction_filter,
 )
+from eoslog.arguments import Integer
 from eoslog.errors import InvalidRequest
+from eoslog.session.client_options import named_options
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.session.session import Session
 from eoslog.state.draft import Draft
@@ -130,12 +132,13 @@ class TransactionAdministration:
 
     _store: Session
 
+    @named_options("list_transactions()")
     def list_transactions(
         self,
         *,
         states: Iterable[str] | None = None,
         producer_ids: Iterable[int] | None = None,
-        running_longer_than_ms: int | None = None,
+        running_longer_than_ms: Integer | None = None,
         transactional_id_pattern: str | None = None,
     ) -> TransactionListings:
         """List transactional ids, including those of jobs' tasks (Kafka's ``listTransactions``).
@@ -228,10 +231,11 @@ class TransactionAdministration:
         key = TopicPartition(topic, partition)
         return self._store.append(_AbortTransactionAt(key, start_offset, self._store.now_ms()))
 
+    @named_options("find_hanging_transactions()")
     def find_hanging_transactions(
         self,
         *,
-        max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
+        max_transaction_timeout_ms: Integer = MAX_TRANSACTION_TIMEOUT_MS,
         topic: str | None = None,
         partition: int | None = None,
     ) -> list[HangingTransaction]:

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
 
+from eoslog.arguments import Count, Natural, SessionTimeout
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
@@ -99,6 +100,7 @@ class Consumer:
     partitions at the committed offsets.
     """
 
+    @named_options("a consumer")
     def __init__(
         self,
         store: Session,
@@ -106,12 +108,12 @@ class Consumer:
         *,
         isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
         auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
-        max_poll_records: int = 500,
-        session_timeout_ms: int = 45_000,
+        max_poll_records: Count = 500,
+        session_timeout_ms: SessionTimeout = 45_000,
         group_instance_id: str | None = None,
         enable_auto_commit: bool = False,
-        auto_commit_interval_ms: int = 5_000,
-        consumer_timeout_ms: int | None = None,
+        auto_commit_interval_ms: Natural = 5_000,
+        consumer_timeout_ms: Natural | None = None,
         with_transaction: bool = False,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
@@ -132,12 +134,6 @@ class Consumer:
         if auto_offset_reset not in _RESET_POLICIES:
             raise InvalidOption(
                 f"auto_offset_reset {quoted(auto_offset_reset)} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
-            )
-        if not is_whole_number(max_poll_records) or max_poll_records < 1:
-            raise InvalidOption(f"max_poll_records must be a whole number, at least 1, not {quoted(max_poll_records)}")
-        if consumer_timeout_ms is not None and not (is_whole_number(consumer_timeout_ms) and consumer_timeout_ms >= 0):
-            raise InvalidOption(
-                f"consumer_timeout_ms is {quoted(consumer_timeout_ms)}; it must be a whole number of ms, 0 or more"
             )
         if group_id is not None:
             check_id("group id", group_id)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from eoslog.errors import EosLogError, FencedInstanceId, IllegalState, InvalidOption
-from eoslog.session.heartbeats import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS, Heartbeats
+from eoslog.errors import EosLogError, FencedInstanceId, IllegalState
+from eoslog.session.heartbeats import Heartbeats
 from eoslog.session.positions import GroupMetadata
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupMember
@@ -34,11 +34,6 @@ class Membership:
     def __init__(
         self, store: Session, group_id: str, session_timeout_ms: int, group_instance_id: str | None = None
     ) -> None:
-        if not SHORTEST_SESSION_TIMEOUT_MS <= session_timeout_ms <= LONGEST_SESSION_TIMEOUT_MS:
-            raise InvalidOption(
-                f"session_timeout_ms must be {SHORTEST_SESSION_TIMEOUT_MS} to {LONGEST_SESSION_TIMEOUT_MS}, "
-                f"not {session_timeout_ms}"
-            )
         if group_instance_id is not None:
             check_id("group instance id", group_instance_id)
         self._store = store

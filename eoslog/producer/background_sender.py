@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from eoslog.errors import InvalidOption, is_whole_number, quoted
 from eoslog.session.time_limits import LONGEST_WAIT_MS
 from eoslog.storage.calls import Call, Exclusive
 from eoslog.storage.environment import Environment
@@ -19,19 +18,6 @@ _logger = logging.getLogger(__name__)
 _STOP_CHECK_MS = 50
 """While another thread's call is running, the sender checks at this interval whether it must stop (ms)."""
 BACKGROUND_FLUSH = "the background flush"
-
-
-def check_linger(linger_ms: int, *, staged: bool) -> None:
-    """
-    Raises:
-        InvalidOption: the time is not a whole number, or the producer is staged.
-    """
-    if not is_whole_number(linger_ms) or linger_ms < 0:
-        raise InvalidOption(f"linger_ms is {quoted(linger_ms)}; it must be a whole number of ms, 0 or more")
-    if staged:
-        raise InvalidOption(
-            "linger_ms does not apply to a staged producer: only the commit appends its rows. Leave it out"
-        )
 
 
 class BackgroundSender:

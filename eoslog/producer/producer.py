@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from eoslog.arguments import Count, Natural, TransactionTimeout
 from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
@@ -26,13 +27,12 @@ from eoslog.errors import (
     RetriableError,
     TransactionAborted,
     counted,
-    is_whole_number,
     quoted,
 )
 from eoslog.format.arrow_input import ArrowStream
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
-from eoslog.producer.background_sender import BACKGROUND_FLUSH, BackgroundSender, check_linger
+from eoslog.producer.background_sender import BACKGROUND_FLUSH, BackgroundSender
 from eoslog.producer.producer_calls import (
     ProducerCalls,
     ProducerLifecycle,
@@ -44,7 +44,7 @@ from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
-from eoslog.session.client_options import NEEDLESS_PRODUCER_CALLS, PRODUCER_CALLS, named_otherwise
+from eoslog.session.client_options import NEEDLESS_PRODUCER_CALLS, PRODUCER_CALLS, named_options, named_otherwise
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.metrics import CallTimes
 from eoslog.session.positions import (
@@ -80,31 +80,32 @@ class Producer:
     transaction stays prepared.
     """
 
+    @named_options("a producer")
     def __init__(
         self,
         store: Session,
         transactional_id: str | None,
         *,
-        transaction_timeout_ms: int,
+        transaction_timeout_ms: TransactionTimeout,
         staged: bool = False,
-        buffer_bytes: int | None = None,
-        max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
-        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
-        prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
+        buffer_bytes: Count | None = None,
+        max_block_ms: Count = DEFAULT_MAX_BLOCK_MS,
+        delivery_timeout_ms: Count = DEFAULT_DELIVERY_TIMEOUT_MS,
+        prepared_timeout_ms: TransactionTimeout | None = DEFAULT_PREPARED_TIMEOUT_MS,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
-        linger_ms: int | None = None,
+        linger_ms: Natural | None = None,
     ) -> None:
         check_callable("key_serializer", key_serializer)
         check_callable("value_serializer", value_serializer)
-        if linger_ms is not None:
-            check_linger(linger_ms, staged=staged)
+        if linger_ms is not None and staged:
+            raise InvalidOption(
+                "linger_ms does not apply to a staged producer: only the commit appends its rows. Leave it out"
+            )
         if transactional_id is not None:
             check_id("transactional id", transactional_id)
         elif staged:
             raise InvalidRequest("a staged producer needs a transactional id")
-        if buffer_bytes is not None and (not is_whole_number(buffer_bytes) or buffer_bytes < 1):
-            raise InvalidOption(f"buffer_bytes is {quoted(buffer_bytes)}; it must be a whole number, 1 or more")
         self._store = store
         self.transactional_id = transactional_id
         self._key_serializer = key_serializer
@@ -200,6 +201,7 @@ class Producer:
         return None if self._requests.prepared is None else prepared_state(self._requests.prepared)
 
     @producer_call
+    @named_options("init_transactions()")
     def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
         """Take over the transactional id: fence an earlier producer, and abort the transaction that it left open.
 

@@ -1,16 +1,17 @@
-"""The options of ``connect``, producers and consumers: unknown options are refused, and Kafka's names are accepted."""
+"""The options of public calls: unknown ones and wrong values are refused, and Kafka's names are accepted."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
-from eoslog.errors import InvalidOption, quoted, unknown
+from eoslog.arguments import checked_option, kinds_of, read_option
+from eoslog.errors import InvalidOption, is_whole_number, quoted, unknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,11 +48,12 @@ class KafkaConfig:
     def is_ignored(self, key: str) -> bool:
         return key in self.ignored or key.startswith(self.ignored_prefixes)
 
-    def options(self, config: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, _Given]:
+    def options(self, config: Mapping[str, Any], names: Collection[str], kinds: Mapping[str, str]) -> dict[str, _Given]:
         """Return the options for a configuration. Keys may have underscores for Kafka's dots.
 
         Args:
-            kinds: the options, with the annotation of each.
+            names: the options.
+            kinds: the annotations of options whose values ``checked_option`` checks.
 
         Raises:
             InvalidOption: a key is unknown, is given twice, or has a value that eoslog does not offer.
@@ -61,10 +63,12 @@ class KafkaConfig:
         for given, value in config.items():
             key = str(given).replace("_", ".")
             name = self.other_names.get(key, key.replace(".", "_"))
-            if name in kinds:
-                option = _Given(self.values.get(name, {}).get(str(value), _parsed(given, kinds[name], value)), given)
-                if name in found and name in self.largest:
-                    option = max(option, found[name], key=lambda each: each.value)
+            if name in names:
+                value = self.values.get(name, {}).get(str(value), value)
+                option = _Given(read_option(kinds[name], value) if name in kinds else value, given)
+                others = [found[name]] if name in found and name in self.largest else []
+                if others and all(is_whole_number(each.value) for each in (option, *others)):
+                    option = max(option, *others, key=lambda each: each.value)
                 elif found.setdefault(name, option).value != option.value:
                     raise InvalidOption(f"config of {self.client}: {given!r} gives option {name!r} a second value")
                 found[name] = option
@@ -77,9 +81,9 @@ class KafkaConfig:
             elif self.is_ignored(key):
                 ignored.append(str(given))
             else:
-                known = [*self.other_names, *kinds, *self.fixed, *self.refused, *self.ignored]
+                known = [*self.other_names, *names, *self.fixed, *self.refused, *self.ignored]
                 keys = [name.replace("_", ".") for name in known]
-                listed = sorted(name.replace("_", ".") for name in kinds)
+                listed = sorted(name.replace("_", ".") for name in names)
                 raise InvalidOption(unknown(f"config of {self.client}: key {quoted(given)}", key, keys, listed=listed))
         if ignored:
             warn_of_ignored(f"config of {self.client}: keys", tuple(sorted(ignored)))
@@ -87,28 +91,25 @@ class KafkaConfig:
 
 
 def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Wrap a function: unknown keyword arguments raise ``InvalidOption``, and ``config`` becomes keyword arguments.
+    """Wrap a function: options that are unknown or have a wrong value raise ``InvalidOption``.
 
-    The signature does not change, so type checkers and editors show the options.
+    ``config`` becomes keyword arguments. The signature does not change, so type checkers and editors show the options.
 
     Args:
-        client: the name in messages of the object that the function opens.
+        client: the name in messages of the function, or of the object that it opens.
         kafka: the meaning of the argument ``config``; None if the function has no such argument.
     """
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         signature = inspect.signature(function)
-        kinds = {
-            name: str(parameter.annotation)
-            for name, parameter in signature.parameters.items()
-            if name != "self" and (name != "config" or kafka is None)
-        }
+        names = [name for name in signature.parameters if name != "self" and (name != "config" or kafka is None)]
+        kinds = kinds_of({name: signature.parameters[name].annotation for name in names})
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
             for name in kwargs:
                 if name not in signature.parameters:
-                    raise _unknown(client, name, kinds, kafka)
+                    raise _unknown(client, name, names, kafka)
             if kafka is not None and any(isinstance(each, Mapping) for each in args):
                 raise InvalidOption(f"give Kafka's keys to {client} as config={{…}}, not as the first argument")
             options: dict[str, _Given] = {}
@@ -117,12 +118,15 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
                 if not isinstance(config, Mapping):
                     raise InvalidOption(f"config of {client} must be a mapping of Kafka's keys, not {quoted(config)}")
                 given = signature.bind_partial(*args, **kwargs).arguments
-                options = kafka.options(config, kinds)
+                options = kafka.options(config, names, kinds)
                 for name in options:
                     if name in given:
                         raise InvalidOption(f"option {name!r} of {client} is given as an argument and in config")
                 kwargs.update({name: option.value for name, option in options.items()})
             try:
+                for name in kinds:
+                    if name in kwargs:
+                        kwargs[name] = checked_option(name, kinds[name], kwargs[name])
                 return function(*args, **kwargs)
             except InvalidOption as error:
                 raise _by_given_keys(error, options) from error.__cause__
@@ -176,33 +180,16 @@ def _by_given_keys(error: InvalidOption, options: Mapping[str, _Given]) -> Inval
     return error if text == str(error) else InvalidOption(text)
 
 
-def _unknown(client: str, name: str, kinds: Mapping[str, str], kafka: KafkaConfig | None) -> InvalidOption:
+def _unknown(client: str, name: str, names: Collection[str], kafka: KafkaConfig | None) -> InvalidOption:
     key = name.replace("_", ".")
     own = key.replace(".", "_")
-    if kafka is not None and own not in kinds:
+    if kafka is not None and own not in names:
         if key in kafka.other_names:
             own = kafka.other_names[key]
         elif key in kafka.fixed or key in kafka.refused or kafka.is_ignored(key):
             return InvalidOption(f"option {quoted(name)} of {client} is Kafka's: give it in config={{{key!r}: …}}")
     subject = f"option {quoted(name)} of {client}"
-    return InvalidOption(f"{subject} is unknown; use {own}" if own in kinds else unknown(subject, name, kinds))
-
-
-def _parsed(key: object, kind: str, value: Any) -> Any:
-    """Return the value of a key. As in Kafka's clients, numbers and booleans may be strings."""
-    if not isinstance(value, str):
-        return value
-    kinds = kind.split(" | ")
-    if "bool" in kinds:
-        if value.lower() not in ("true", "false"):
-            raise InvalidOption(f"config key {key!r} is {quoted(value)}; it must be true or false")
-        return value.lower() == "true"
-    if "int" in kinds:
-        try:
-            return int(value)
-        except ValueError:
-            raise InvalidOption(f"config key {key!r} is {quoted(value)}; it must be a whole number") from None
-    return value
+    return InvalidOption(f"{subject} is unknown; use {own}" if own in names else unknown(subject, name, names))
 
 
 @cache

@@ -9,11 +9,10 @@ import hashlib
 import json
 from collections.abc import Iterable
 
+from eoslog.arguments import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS
 from eoslog.storage.object_store import ObjectStore
 
 _DIRECTORY = "__consumer_groups"
-SHORTEST_SESSION_TIMEOUT_MS = 6_000
-LONGEST_SESSION_TIMEOUT_MS = 1_800_000
 
 
 class Heartbeats:

@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from eoslog.arguments import read_option
 from eoslog.errors import InvalidOption, nearest, unknown
 from eoslog.log.replica import LogConfig
 from eoslog.state.expiry import (
@@ -42,7 +43,26 @@ _NO_SETTINGS = re.compile(
     r"|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))"
 )
 _CREDENTIALS = ("key", "secret", "token", "anon")
-_Positive = Annotated[int, Field(gt=0)]
+
+
+def _as_given(value: object) -> object:
+    """Refuse a boolean for a number. The settings library would read it as 0 or 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _truth(value: object) -> object:
+    """Read a boolean like every option. The settings library would read further words, such as ``off``."""
+    found = read_option("bool", value)
+    if not isinstance(found, bool):
+        raise ValueError("must be true or false")
+    return found
+
+
+_Number = Annotated[int, BeforeValidator(_as_given)]
+_Positive = Annotated[_Number, Field(gt=0)]
+_Truth = Annotated[bool, BeforeValidator(_truth)]
 
 
 class _Section(BaseModel):
@@ -60,7 +80,7 @@ class LogSettings(_Section):
 class LocalSettings(_Section):
     """Stores on local disk."""
 
-    fsync: bool = True
+    fsync: _Truth = True
 
 
 class S3Settings(_Section):
@@ -84,7 +104,7 @@ class VacuumSettings(_Section):
 class GroupSettings(_Section):
     """Retention of consumer groups."""
 
-    offsets_retention_ms: Annotated[int, Field(ge=NEVER)] = OFFSETS_RETENTION_MS
+    offsets_retention_ms: Annotated[_Number, Field(ge=NEVER)] = OFFSETS_RETENTION_MS
 
 
 class CoordinatorSettings(_Section):
@@ -180,7 +200,8 @@ def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
         subject = f"setting {location!r} in {where}"
         if first["type"] == "extra_forbidden":
             raise InvalidOption(unknown(subject, str(first["loc"][-1]), _names_beside(first["loc"]))) from None
-        raise InvalidOption(f"{subject}: {first['msg']}, not {first['input']!r}") from None
+        problem = first["msg"].removeprefix("Value error, ")
+        raise InvalidOption(f"{subject}: {problem}, not {first['input']!r}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

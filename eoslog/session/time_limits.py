@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from eoslog.errors import DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError, is_whole_number, quoted
+from eoslog.errors import DeliveryTimedOut, RequestTimedOut, RetriableError
 from eoslog.storage.environment import Backoff, Environment
 
 T = TypeVar("T")
@@ -26,9 +26,6 @@ class TimeLimits:
     """The remaining time of a producer's running call, and of its rows that are not yet acknowledged."""
 
     def __init__(self, environment: Environment, max_block_ms: int, delivery_timeout_ms: int) -> None:
-        for name, value in (("max_block_ms", max_block_ms), ("delivery_timeout_ms", delivery_timeout_ms)):
-            if not is_whole_number(value) or value <= 0:
-                raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number of ms, 1 or more")
         self._environment = environment
         self.max_block_ms = min(max_block_ms, LONGEST_WAIT_MS)
         self._delivery_timeout_ms = delivery_timeout_ms

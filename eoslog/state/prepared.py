@@ -11,7 +11,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState, quoted
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    is_whole_number,
+    quoted,
+)
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffset, GroupOffsets
 from eoslog.state.groups import check_offsets, committed_offset
@@ -42,9 +49,9 @@ def check_prepared_timeout(timeout_ms: int | None) -> None:
     Raises:
         InvalidTransactionTimeout: it is neither None nor a number of ms from 1 on.
     """
-    if timeout_ms is not None and (not isinstance(timeout_ms, int) or not 0 < timeout_ms < 2**53):
+    if timeout_ms is not None and (not is_whole_number(timeout_ms) or not 0 < timeout_ms < 2**53):
         raise InvalidTransactionTimeout(
-            f"prepared_timeout_ms is {timeout_ms!r}, but must be a number of ms from 1 on, or None for no timeout"
+            f"prepared_timeout_ms is {quoted(timeout_ms)}, but must be a number of ms from 1 on, or None for no timeout"
         )
 
 

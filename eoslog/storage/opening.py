@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from eoslog.errors import InvalidOption
+from eoslog.arguments import checked_option
+from eoslog.errors import InvalidOption, quoted
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.s3_options import S3Options
 
 _FORMS = "a local path, file:///path, memory://name, s3://bucket/prefix"
+_URL = re.compile(r"\s*([a-zA-Z][a-zA-Z0-9+.-]+):(/?)")
+"""The beginning of a URL. A single letter is a drive of Windows."""
+_SCHEMES = ("file", "memory", "s3", "s3a")
+_FOREIGN_SCHEMES = ("abfs", "abfss", "dbfs", "gs", "hdfs", "http", "https", "s3n", "wasb", "wasbs")
+"""Schemes of other systems. They are refused even without a slash, which other paths may have."""
 
 
 def open_object_store(url: str, environment: Environment, **options: Any) -> ObjectStore:
@@ -25,11 +32,7 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        if url.startswith("file:/"):
-            return _local(unquote(url.removeprefix("file:")), environment, options)
-        if url.lower().startswith(("s3:", "s3a:", "memory:")):
-            raise InvalidOption(f"Two slashes follow the scheme of a store's URL; valid are {_FORMS}.")
-        return _local(os.path.expanduser(url), environment, options)
+        return _local(_path_of(url), environment, options)
     match scheme.lower():
         case "file":
             return _local(_path_of_file_url(url), environment, options)
@@ -48,18 +51,48 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
             if "?" in rest:
                 raise InvalidOption("An S3 URL has no query; give options beside it, as key, secret, endpoint_url.")
             return S3Store(bucket, prefix, environment, S3Options.of(options))
-    raise InvalidOption(f"Unknown scheme {scheme!r} of a store's URL; valid are {_FORMS}.")
+    raise InvalidOption(f"Unknown scheme {quoted(scheme)} of a store's URL; valid are {_FORMS}.")
+
+
+def _path_of(url: str) -> str:
+    """Return the local path of a text without ``://``.
+
+    Such a text may be a misspelled URL. As a path it would become a new directory, and nobody would notice.
+    """
+    found = _URL.match(url)
+    scheme = found[1].lower() if found is not None else ""
+    if found is None or (not found[2] and scheme not in _SCHEMES + _FOREIGN_SCHEMES):
+        return os.path.expanduser(url)
+    if scheme == "file" and found[2]:
+        return unquote(url[found.end(1) + 1 :])
+    if scheme in _SCHEMES:
+        slashes = "Three" if scheme == "file" else "Two"
+        raise InvalidOption(f"{slashes} slashes follow the scheme of a store's URL; valid are {_FORMS}.")
+    raise InvalidOption(
+        f"Unknown scheme {quoted(scheme)} of a store's URL; valid are {_FORMS}. A local path of this name begins "
+        f"with ./{scheme}:"
+    )
 
 
 def _local(path: str, environment: Environment, options: dict[str, Any]) -> ObjectStore:
     from eoslog.storage.local_store import LocalStore
 
-    fsync = _truth("fsync", options.pop("fsync", True))
+    fsync = checked_option("fsync", "bool", options.pop("fsync", True))
     if options:
         raise InvalidOption(f"Unknown option {sorted(options)[0]!r} of a local store; it has one: fsync.")
-    if not path or "\0" in path:
-        raise InvalidOption(f"A store's URL is empty or has a NUL character; valid are {_FORMS}.")
+    if not path or "\0" in path or not _is_encodable(path):
+        raise InvalidOption(
+            f"A store's URL is empty, or has a character that no path may have: {quoted(path)}; valid are {_FORMS}."
+        )
     return LocalStore(path, environment, fsync=fsync)
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _path_of_file_url(url: str) -> str:
@@ -67,14 +100,3 @@ def _path_of_file_url(url: str) -> str:
     if parts.netloc not in ("", "localhost"):
         raise InvalidOption(f"{url!r} names the host {parts.netloc!r}; a local store is file:///path, three slashes.")
     return unquote(parts.path)
-
-
-def _truth(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    match str(value).strip().lower():
-        case "true" | "1" | "yes":
-            return True
-        case "false" | "0" | "no":
-            return False
-    raise InvalidOption(f"Option {name} is true or false, not {value!r}.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
+from eoslog.arguments import Count, Natural, checked_option, kinds_of
 from eoslog.errors import InvalidOption, quoted, unknown
 
 
@@ -21,11 +22,11 @@ class S3Options:
     region: str | None = None
     profile: str | None = None
     anon: bool = False
-    connect_timeout_ms: int = 5_000
-    read_timeout_ms: int = 30_000
-    max_attempts: int = 6
+    connect_timeout_ms: Count = 5_000
+    read_timeout_ms: Count = 30_000
+    max_attempts: Count = 6
     """The largest number of attempts of a request that may be repeated."""
-    retry_base_ms: int = 100
+    retry_base_ms: Natural = 100
     """The wait before the first retry (ms). It doubles up to 5 s, and jitter spreads it."""
 
     def __post_init__(self) -> None:
@@ -43,32 +44,21 @@ class S3Options:
             raise InvalidOption("key and secret belong together; give both, or none to take the environment's.")
         if self.anon and self.key is not None:
             raise InvalidOption("anon excludes key and secret; leave one of them out.")
-        for name in ("connect_timeout_ms", "read_timeout_ms", "max_attempts"):
-            if getattr(self, name) < 1:
-                raise InvalidOption(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.retry_base_ms < 0:
-            raise InvalidOption(f"retry_base_ms is {self.retry_base_ms}; it must be at least 0.")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> S3Options:
         """Return the options of a user. Numbers and booleans may be strings. Raises ``InvalidOption``."""
-        valid = {each.name: each.type for each in fields(cls)}
-        for name in options:
+        valid = {each.name: str(each.type) for each in fields(cls)}
+        kinds = kinds_of(valid)
+        for name, value in options.items():
             if name not in valid:
                 raise InvalidOption(unknown(f"option {quoted(name)} of an S3 store", name, sorted(valid)))
-        return cls(**{name: _parsed(name, valid[name], value) for name, value in options.items()})
-
-
-def _parsed(name: str, kind: Any, value: Any) -> Any:
-    if value is None or not isinstance(value, str):
-        return value
-    if kind == "int":
-        try:
-            return int(value)
-        except ValueError:
-            raise InvalidOption(f"{name} is {value!r}; it must be a whole number.") from None
-    if kind == "bool":
-        if value.lower() not in ("true", "false"):
-            raise InvalidOption(f"{name} is {value!r}; it must be true or false.")
-        return value.lower() == "true"
-    return value
+            if name not in kinds and value is not None and not isinstance(value, str):
+                # It may be a secret, so the message does not repeat it.
+                raise InvalidOption(f"{name} is of type {type(value).__name__}; it must be a string.")
+        return cls(
+            **{
+                name: checked_option(name, kinds[name], value) if name in kinds else value
+                for name, value in options.items()
+            }
+        )

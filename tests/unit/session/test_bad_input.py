@@ -316,7 +316,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a number of records in words": (
         lambda store: store.consumer(max_poll_records="all"),
         eoslog.InvalidOption,
-        "max_poll_records must be a whole number, at least 1, not 'all'",
+        "max_poll_records is 'all'; it must be a whole number, 1 or more",
     ),
     "a wait in words": (
         lambda store: _assigned(store).poll("1s"),  # type: ignore[arg-type]

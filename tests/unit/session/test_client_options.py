@@ -55,7 +55,7 @@ def test_the_signatures_of_producers_name_every_option() -> None:
 
 
 def test_the_signature_of_connect_names_every_option_of_a_store() -> None:
-    told = parameters(eoslog.connect, "url", "log_config", "settings").keys()
+    told = parameters(eoslog.connect, "url", "log_config", "settings", "create").keys()
 
     assert told == {"fsync", *(field.name for field in fields(S3Options))}
 
@@ -187,8 +187,8 @@ def test_keys_for_a_broker_are_ignored_with_one_warning_that_has_no_values(
         ({"bootstrap.server": "a"}, r"did you mean 'bootstrap.servers'\?"),
         ({"colour": 1}, "'colour' is unknown; valid are .*max.block.ms"),
         ({1: 2}, "key 1 is unknown"),
-        ({"max.block.ms": "soon"}, "'max.block.ms' is 'soon'; it must be a whole number"),
-        ({"staged": "maybe"}, "'staged' is 'maybe'; it must be true or false"),
+        ({"max.block.ms": "soon"}, "max.block.ms is 'soon'; it must be a whole number, 1 or more"),
+        ({"staged": "maybe"}, "staged is 'maybe'; it must be true or false"),
         ({"delivery.timeout.ms": 1, "message.timeout.ms": 2}, "'message.timeout.ms' gives option .* a second value"),
         (["transactional.id"], "must be a mapping"),
     ],
@@ -209,7 +209,7 @@ def test_a_configuration_that_would_be_misunderstood_is_refused(store: Store, co
             r"max\.poll\.interval\.ms must be 6000 to 1800000, not 8",
         ),
         ({"session.timeout.ms": 1, "max.poll.interval.ms": 2, "group.id": "g"}, r"\] max\.poll\.interval\.ms must be"),
-        ({"max_poll_records": 0}, r"\] max_poll_records must be"),
+        ({"max_poll_records": 0}, r"\] max_poll_records is 0; it must be"),
     ],
 )
 def test_a_configuration_of_a_consumer_that_would_be_misunderstood_is_refused(

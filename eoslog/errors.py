@@ -55,7 +55,10 @@ def is_whole_number(value: object) -> TypeGuard[int]:
 
 def quoted(given: object) -> str:
     """Return a value for a message as its Python literal; only its beginning if it is long."""
-    return repr(shortened(given)) if isinstance(given, str) else shortened(repr(given))
+    try:
+        return repr(shortened(given)) if isinstance(given, str) else shortened(repr(given))
+    except Exception:  # of the value's own class, or of a number with thousands of digits
+        return f"<{type(given).__name__}>"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -13,7 +13,7 @@ from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable, 
 from eoslog.read.isolation import IsolationLevel
 from eoslog.session.client_options import named_options
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.session.positions import OffsetAndMetadata, group_offsets
+from eoslog.session.positions import OffsetAndMetadata, group_offsets, offsets_given
 from eoslog.session.session import Session, partition_named
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
 from eoslog.state.draft import AppendEntry, Draft
@@ -422,7 +422,7 @@ class GroupAdministration:
             UnknownTopicOrPartition, InvalidRequest
         """
         check_id("group id", group_id)
-        self._store.append(SetOffsets(group_id, offsets, self._store.now_ms()))
+        self._store.append(SetOffsets(group_id, offsets_given(offsets), self._store.now_ms()))
 
     def advance_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, topic_ids: Mapping[str, str]
@@ -444,7 +444,11 @@ class GroupAdministration:
             InvalidRequest
         """
         check_id("group id", group_id)
-        wanted = {topic_partition(place): offset for place, offset in offsets.items()}
+        wanted = {place: position.offset for place, position in offsets_given(offsets).items()}
+        if not isinstance(topic_ids, Mapping):
+            raise InvalidRequest(
+                f"topic_ids are ids of topics by name, as {{'payments': '…'}}, not {quoted(topic_ids)}"
+            )
         for place in wanted:
             if place.topic not in topic_ids:
                 raise InvalidRequest(f"topic_ids lacks the topic {place.topic}. Give the id of each topic")

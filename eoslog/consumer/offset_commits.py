@@ -15,7 +15,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
-from eoslog.session.positions import GroupMetadata, OffsetAndMetadata, check_offsets_given, group_offsets
+from eoslog.session.positions import GroupMetadata, OffsetAndMetadata, group_offsets, offsets_given
 from eoslog.session.session import Session, partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import OffsetsCommitted
@@ -85,9 +85,8 @@ class OffsetCommits:
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
         """Commit these offsets; the positions of all assigned partitions if None. See ``Consumer.commit``."""
-        if offsets is not None:
-            check_offsets_given(offsets)
-        self._commit(self._assigned.positions() if offsets is None else offsets, skip_deleted_topics=False)
+        given = self._assigned.positions() if offsets is None else offsets_given(offsets)
+        self._commit(given, skip_deleted_topics=False)
 
     def _commit(self, offsets: _Offsets, *, skip_deleted_topics: bool) -> None:
         metadata = self._subscription.group_metadata()

@@ -51,9 +51,9 @@ from eoslog.session.positions import (
     GroupMetadata,
     OffsetAndMetadata,
     RecordMetadata,
-    check_offsets_given,
     checked_group,
     group_offsets,
+    offsets_given,
 )
 from eoslog.session.serializers import Serializer, check_callable, serialized
 from eoslog.session.session import Session
@@ -486,11 +486,11 @@ class Producer:
         self._lifecycle.check_not_abortable()
         self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
         metadata = checked_group(group)
-        check_offsets_given(offsets)
-        if not offsets:
+        given = offsets_given(offsets)
+        if not given:
             return
         added = self._limits.repeat(
-            lambda: self._store.read(lambda state, slot: group_offsets(state, offsets, metadata), refresh=False)
+            lambda: self._store.read(lambda state, slot: group_offsets(state, given, metadata), refresh=False)
         )
         self._requests.add_offsets(added)
 

@@ -17,6 +17,7 @@ from eoslog.format.record_times import GREATEST_MS, RANGE, unstorable
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.session.session import check_partition
+from eoslog.state.names import is_text
 from eoslog.state.store_state import Topic
 
 _RECORD_TYPES = RECORDS_SCHEMA.types
@@ -91,15 +92,7 @@ def _is_header(header: object) -> bool:
     if not isinstance(header, (tuple, list)) or len(header) != 2:
         return False
     name, value = header
-    return isinstance(name, str) and _is_text(name) and (value is None or isinstance(value, bytes))
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(name, str) and is_text(name) and (value is None or isinstance(value, bytes))
 
 
 def records_table(rows: Sequence[RecordRow]) -> pa.Table:

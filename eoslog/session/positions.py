@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from eoslog.arguments import LARGEST
 from eoslog.errors import InvalidRequest, UnknownTopicOrPartition, is_whole_number, quoted, shortened
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
-from eoslog.state.group_entries import GroupOffset, GroupOffsets
-from eoslog.state.names import TopicPartition, check_id
+from eoslog.state.group_entries import LONGEST_METADATA, GroupOffset, GroupOffsets
+from eoslog.state.names import TopicPartition, check_id, is_text, topic_partition
 from eoslog.state.store_state import StoreState
 
 
@@ -19,6 +20,7 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+    """-1: unknown."""
 
 
 class RecordMetadata(NamedTuple):
@@ -61,9 +63,15 @@ def checked_group(group: str | GroupMetadata) -> GroupMetadata:
     """
     if isinstance(group, str):
         group = GroupMetadata(group)
-    if not isinstance(group, GroupMetadata):
-        raise InvalidRequest("the group must be a group id, or the result of consumer.group_metadata()")
+    if not isinstance(group, GroupMetadata) or not _is_complete(group):
+        raise InvalidRequest(
+            f"the group must be a group id, or the result of consumer.group_metadata(), not {quoted(group)}"
+        )
     check_id("group id", group.group_id)
+    if group.member_id:
+        check_id("member id", group.member_id)
+    if group.group_instance_id is not None:
+        check_id("group instance id", group.group_instance_id)
     if group.generation > 0 and not group.member_id:
         raise InvalidRequest(
             f"group {group.group_id!r} is given with generation {group.generation} but without a member; give the "
@@ -72,23 +80,58 @@ def checked_group(group: str | GroupMetadata) -> GroupMetadata:
     return group
 
 
-def check_offsets_given(offsets: object) -> None:
-    """Check offsets of a group as a user gives them.
+def _is_complete(group: GroupMetadata) -> bool:
+    """Return True if a group has the values that ``consumer.group_metadata()`` gives it, apart from its ids."""
+    return (
+        is_whole_number(group.generation)
+        and -1 <= group.generation <= LARGEST
+        and isinstance(group.member_id, str)
+        and isinstance(group.topic_ids, tuple)
+        and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in group.topic_ids)
+    )
+
+
+def offsets_given(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets of a group that a user gives. They may be numbers, or tuples like Kafka's ``OffsetAndMetadata``.
+
+    As in Kafka's clients, metadata of None is empty, and a leader epoch of None is unknown.
 
     Raises:
-        InvalidRequest: they are no mapping of partitions to offsets, or an offset is not a whole number of 0 or more.
+        InvalidRequest: they are no mapping of partitions to offsets, or an offset or its metadata cannot be stored.
     """
     if not isinstance(offsets, Mapping):
         raise InvalidRequest(
             f"offsets are given by partition, as {{TopicPartition('payments', 0): 42}}, not {quoted(offsets)}"
         )
-    for partition, position in offsets.items():
-        offset = position.offset if isinstance(position, OffsetAndMetadata) else position
-        if not is_whole_number(offset) or offset < 0:
-            raise InvalidRequest(
-                f"the offset of {shortened(partition)} is {quoted(offset)}; it must be a whole number, 0 or more. "
-                "Leave out a partition without an offset"
-            )
+    return {topic_partition(place): _position(place, position) for place, position in offsets.items()}
+
+
+def _position(place: object, given: object) -> OffsetAndMetadata:
+    fields: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+    where = f"of the offset of {shortened(place)}"
+    try:
+        offset, metadata, epoch = OffsetAndMetadata(*fields)
+    except TypeError:
+        raise InvalidRequest(
+            f"the offset of {shortened(place)} is {quoted(given)}; give a number or OffsetAndMetadata(offset, metadata)"
+        ) from None
+    if not is_whole_number(offset) or not 0 <= offset <= LARGEST:
+        raise InvalidRequest(
+            f"the offset of {shortened(place)} is {quoted(offset)}; it must be a whole number, 0 or more. "
+            f"Leave out a partition without an offset. The largest is {LARGEST}"
+        )
+    metadata = "" if metadata is None else metadata
+    if not isinstance(metadata, str) or len(metadata) > LONGEST_METADATA or not is_text(metadata):
+        raise InvalidRequest(
+            f"the metadata {where} is {quoted(metadata)}; it must be None or a string of at most {LONGEST_METADATA} "
+            "characters that UTF-8 can encode"
+        )
+    epoch = -1 if epoch is None else epoch
+    if not is_whole_number(epoch) or not -1 <= epoch < 2**31:
+        raise InvalidRequest(
+            f"the leader epoch {where} is {quoted(epoch)}; it must be a whole number of 31 bits, or None"
+        )
+    return OffsetAndMetadata(offset, metadata, epoch)
 
 
 def group_offsets(
@@ -98,24 +141,21 @@ def group_offsets(
 
     Raises:
         UnknownTopicOrPartition: the partition does not exist, or the topic was created again since it was read.
-        InvalidRequest: ``check_offsets_given`` refuses the offsets, or ``checked_group`` the group.
+        InvalidRequest: ``offsets_given`` refuses the offsets, or ``checked_group`` the group.
     """
-    check_offsets_given(offsets)
     group = checked_group(group)
     topic_ids = dict(group.topic_ids)
     found = []
-    for partition, position in offsets.items():
+    for partition, position in offsets_given(offsets).items():
         topic, _ = partition_named(state, partition)
         if topic_ids.get(topic.topic, topic.topic_id) != topic.topic_id:
             raise UnknownTopicOrPartition(
                 f"topic {topic.topic} was deleted and created again since its records were read"
             )
-        if not isinstance(position, OffsetAndMetadata):
-            position = OffsetAndMetadata(position)
         found.append(
             GroupOffset(
                 topic_id=topic.topic_id,
-                partition=partition[1],
+                partition=partition.partition,
                 offset=position.offset,
                 metadata=position.metadata,
                 leader_epoch=position.leader_epoch,

@@ -24,6 +24,7 @@ from eoslog.errors import (
     RetriableError,
     StoreAlreadyExists,
     UnknownTopicOrPartition,
+    is_whole_number,
     quoted,
     shortened,
 )
@@ -46,7 +47,7 @@ from eoslog.session.metrics import CallTimes
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.entries import StoreCreated
-from eoslog.state.names import PartitionId, TopicPartition
+from eoslog.state.names import PartitionId, TopicPartition, topic_partition
 from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic, Transaction
@@ -442,8 +443,9 @@ def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str
 
     Raises:
         UnknownTopicOrPartition
+        InvalidRequest: the caller gives something else than a partition.
     """
-    name, partition = place
+    name, partition = topic_partition(place)
     topic = topic_named(state, name)
     return topic, partition_of(state, PartitionId(topic.topic_id, partition))
 
@@ -454,7 +456,7 @@ def check_partition(topic: Topic, partition: int) -> int:
     Raises:
         UnknownTopicOrPartition: the topic has no such partition.
     """
-    if not isinstance(partition, int) or not 0 <= partition < topic.partitions:
+    if not is_whole_number(partition) or not 0 <= partition < topic.partitions:
         raise UnknownTopicOrPartition(
             f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {quoted(partition)}"
         )

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from eoslog.state.entry_fields import Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
 
+LONGEST_METADATA = 4096
+"""The longest metadata of an offset (characters). Kafka's default limit is as many bytes."""
+
 
 class GroupOffset(Model):
     """A group's position in one partition."""
@@ -16,7 +19,7 @@ class GroupOffset(Model):
     partition: PartitionIndex
     offset: Offset
     """The next offset to read."""
-    metadata: Annotated[str, Field(max_length=4096)] = ""
+    metadata: Annotated[str, Field(max_length=LONGEST_METADATA)] = ""
     """A note from the application."""
     leader_epoch: Annotated[int, Field(strict=True, ge=-1, lt=2**31)] = -1
     """Kafka's leader epoch, kept if the client gives one; -1 otherwise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from numbers import Integral
 from typing import NamedTuple
 
 from eoslog.errors import InvalidRequest, InvalidTopic, quoted
@@ -23,11 +24,15 @@ class TopicPartition(NamedTuple):
 def topic_partition(place: object) -> TopicPartition:
     """Return the partition that a caller gives as a ``TopicPartition``, or as a tuple of topic name and number.
 
+    The number may be one of NumPy's.
+
     Raises:
         InvalidRequest: the caller gives something else.
     """
     if isinstance(place, tuple) and len(place) == 2:
-        return TopicPartition(*place)
+        topic, number = place
+        if isinstance(topic, str) and isinstance(number, Integral) and not isinstance(number, bool):
+            return TopicPartition(topic, int(number))
     raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(place)}")
 
 
@@ -71,6 +76,15 @@ def check_topic_name(topic: str) -> None:
         )
 
 
+def is_text(value: str) -> bool:
+    """Return True if UTF-8 can encode a string. It cannot encode half a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_id(kind: str, value: str) -> None:
     """Check a transactional id, group id or similar: any text without control characters that is not too long.
 
@@ -79,11 +93,9 @@ def check_id(kind: str, value: str) -> None:
     """
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"{kind} must be a string that is not empty")
-    try:
-        length = len(value.encode())
-    except UnicodeEncodeError:
-        raise InvalidRequest(f"{kind} {quoted(value)} holds half a surrogate pair, which UTF-8 cannot encode") from None
-    if length > _LONGEST_ID:
+    if not is_text(value):
+        raise InvalidRequest(f"{kind} {quoted(value)} holds half a surrogate pair, which UTF-8 cannot encode")
+    if len(value.encode()) > _LONGEST_ID:
         raise InvalidRequest(f"{kind} {quoted(value)} is longer than {_LONGEST_ID} bytes")
     if any(ord(character) < 32 or ord(character) == 127 for character in value):
         raise InvalidRequest(f"{kind} {quoted(value)} holds control characters")

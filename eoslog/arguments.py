@@ -7,12 +7,9 @@ names something in the store, such as a slot or a topic, and the call checks it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from eoslog.errors import InvalidOption, is_whole_number, quoted
-
-LARGEST = 2**63 - 1
-"""The largest number that the formats of eoslog, Arrow and Spark hold. Kafka writes "no limit" like this."""
 
 Count: TypeAlias = int
 """A whole number of 1 or more."""
@@ -22,6 +19,8 @@ Integer: TypeAlias = int
 """A whole number."""
 SessionTimeout: TypeAlias = int
 """The time without a poll after which a member may be evicted (ms)."""
+TimeLimit: TypeAlias = int
+"""A time limit (ms), 1 or more, of any size."""
 TransactionTimeout: TypeAlias = int
 """A timeout of transactions (ms). The rules of transactions limit it."""
 
@@ -29,19 +28,9 @@ SHORTEST_SESSION_TIMEOUT_MS = 6_000
 LONGEST_SESSION_TIMEOUT_MS = 1_800_000
 
 
-class _Bounds(NamedTuple):
-    least: int
-    most: int = LARGEST
-
-
-_BOUNDS = {
-    "Count": _Bounds(1),
-    "Natural": _Bounds(0),
-    "Integer": _Bounds(-LARGEST - 1),
-    "SessionTimeout": _Bounds(SHORTEST_SESSION_TIMEOUT_MS, LONGEST_SESSION_TIMEOUT_MS),
-}
+_LEAST = {"Count": 1, "Natural": 0, "Integer": None}
 _OR_NONE = " | None"
-_KINDS = frozenset({"bool", "TransactionTimeout", *_BOUNDS})
+_KINDS = frozenset({"bool", "SessionTimeout", "TimeLimit", "TransactionTimeout", *_LEAST})
 
 
 def kinds_of(annotations: Mapping[str, object]) -> dict[str, str]:
@@ -52,6 +41,8 @@ def kinds_of(annotations: Mapping[str, object]) -> dict[str, str]:
 
 def read_option(kind: str, value: Any) -> Any:
     """Return the value of a text, as Kafka's clients read numbers and booleans. Other values stay as they are.
+
+    A configuration, a setting and an option of an object store may be texts.
 
     Args:
         kind: the annotation of the option.
@@ -67,28 +58,32 @@ def read_option(kind: str, value: Any) -> Any:
 
 
 def checked_option(name: str, kind: str, value: Any) -> Any:
-    """Return the value of an option, read if it is a text.
+    """Return the value of an option.
 
     Args:
         name: the option, for messages.
         kind: its annotation. It is one of those that ``kinds_of`` returns.
 
     Raises:
-        InvalidOption: the value is not of this kind. No other value is converted: truthiness would read ``"false"`` as
-            true.
+        InvalidOption: the value is not of this kind. Nothing is converted: truthiness would read ``"false"`` as true.
     """
-    value = read_option(kind, value)
     base = kind.removesuffix(_OR_NONE)
     if value is None and base != kind:
         return value
-    if base == "bool":
-        if not isinstance(value, bool):
-            raise InvalidOption(f"{name} is {quoted(value)}; it must be true or false")
-    elif base in _BOUNDS:
-        bounds = _BOUNDS[base]
-        if not is_whole_number(value) or not bounds.least <= value <= bounds.most:
-            if bounds.most < LARGEST:
-                raise InvalidOption(f"{name} must be {bounds.least} to {bounds.most}, not {quoted(value)}")
-            form = "a whole number" if bounds.least < 0 else f"a whole number, {bounds.least} or more"
-            raise InvalidOption(f"{name} is {quoted(value)}; it must be {form}")
+    match base:
+        case "bool":
+            if not isinstance(value, bool):
+                raise InvalidOption(f"{name} is {quoted(value)}; it must be true or false")
+        case "SessionTimeout":
+            least, most = SHORTEST_SESSION_TIMEOUT_MS, LONGEST_SESSION_TIMEOUT_MS
+            if not is_whole_number(value) or not least <= value <= most:
+                raise InvalidOption(f"{name} must be {least} to {most}, not {quoted(value)}")
+        case "TimeLimit":
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number of ms, 1 or more")
+        case "Count" | "Natural" | "Integer":
+            at_least = _LEAST[base]
+            if not is_whole_number(value) or (at_least is not None and value < at_least):
+                more = "" if at_least is None else f", {at_least} or more"
+                raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number{more}")
     return value

@@ -39,7 +39,10 @@ def one_line(text: str) -> str:
 
 def shortened(given: object) -> str:
     """Return a value for a message; only its beginning if it is long."""
-    text = str(given)
+    try:
+        text = str(given)
+    except Exception:  # an error of the value's own class, or a number with thousands of digits
+        text = f"<{type(given).__name__}>"
     return text if len(text) <= _LONGEST_GIVEN else f"{text[: _LONGEST_GIVEN - 3]}..."
 
 
@@ -49,15 +52,17 @@ def counted(number: int, noun: str) -> str:
 
 
 def is_whole_number(value: object) -> TypeGuard[int]:
-    """Return True for an integer. A boolean is none, although Python counts it as one."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Return True for an integer of 64 bits. A boolean is none, although Python counts it as one."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def quoted(given: object) -> str:
     """Return a value for a message as its Python literal; only its beginning if it is long."""
+    if isinstance(given, str):
+        return repr(shortened(given))
     try:
-        return repr(shortened(given)) if isinstance(given, str) else shortened(repr(given))
-    except Exception:  # of the value's own class, or of a number with thousands of digits
+        return shortened(repr(given))
+    except Exception:  # as for ``shortened``
         return f"<{type(given).__name__}>"
 
 

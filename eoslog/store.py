@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
-from eoslog.arguments import Count, Natural, SessionTimeout, TransactionTimeout
+from eoslog.arguments import Count, Natural, SessionTimeout, TimeLimit, TransactionTimeout
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import InvalidOption, InvalidRequest, quoted
+from eoslog.errors import InvalidOption, quoted
 from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.sealing import seal_segments
@@ -24,6 +24,7 @@ from eoslog.session.serializers import Deserializer, Serializer
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
+from eoslog.state.names import names_given
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@named_options("connect()")
+@named_options("connect()", takes_text=True)
 def connect(
     url: str | os.PathLike[str],
     *,
+    create: bool = True,
     log_config: LogConfig | None = None,
     settings: Settings | None = None,
     endpoint_url: str | None = None,
@@ -63,6 +65,8 @@ def connect(
 
     Args:
         url: a local path (also a ``Path``), ``s3://bucket/prefix``, or ``memory://name`` (within this process).
+        create: if False, ``create_topic`` raises ``NotAStore`` where no store exists. Otherwise it creates the store.
+            Then a mistyped URL becomes a new store.
         log_config: settings of the log; if None, they come from ``settings``.
         settings: defaults for everything that is not an argument. If None, they are read from the file that
             ``EOSLOG_CONFIG`` names and from the environment.
@@ -113,7 +117,7 @@ def connect(
     options = {name: value for name, value in given.items() if value is not None}
     environment = Environment()
     object_store = open_object_store(root, environment, **settings.store_options(root, options))
-    return Store(object_store, environment, log_config or settings.log_config())
+    return Store(object_store, environment, log_config or settings.log_config(), may_create=create)
 
 
 class Store(Session):
@@ -178,8 +182,8 @@ class Store(Session):
         transaction_timeout_ms: TransactionTimeout = DEFAULT_TRANSACTION_TIMEOUT_MS,
         staged: bool = False,
         buffer_bytes: Count | None = None,
-        max_block_ms: Count = DEFAULT_MAX_BLOCK_MS,
-        delivery_timeout_ms: Count = DEFAULT_DELIVERY_TIMEOUT_MS,
+        max_block_ms: TimeLimit = DEFAULT_MAX_BLOCK_MS,
+        delivery_timeout_ms: TimeLimit = DEFAULT_DELIVERY_TIMEOUT_MS,
         prepared_timeout_ms: TransactionTimeout | None = DEFAULT_PREPARED_TIMEOUT_MS,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
@@ -254,7 +258,8 @@ class Store(Session):
             session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
             group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
                 wait up to ``session_timeout_ms`` for the next consumer with the same id.
-            enable_auto_commit: commit positions in ``poll`` and ``close``.
+            enable_auto_commit: commit positions in ``poll`` and ``close``. A ``with`` block that an exception leaves
+                commits none: the rows after the last commit are read again.
             auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
             consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: the
                 loop waits without a limit.
@@ -339,8 +344,8 @@ class Store(Session):
             isolation_level,
             columns=columns,
             partitions=partitions,
-            starting_offsets=starting_offsets or {},
-            ending_offsets=ending_offsets or {},
+            starting_offsets={} if starting_offsets is None else starting_offsets,
+            ending_offsets={} if ending_offsets is None else ending_offsets,
             slot=slot,
             timestamp=timestamp,
             transaction_consistent=transaction_consistent,
@@ -368,16 +373,14 @@ class Store(Session):
             OffsetOutOfRange: rows that were committed after ``after_slot`` have been deleted since.
             ConcurrentAccess: another thread is using the iterator.
         """
-        if not isinstance(topics, Iterable):
-            raise InvalidRequest(f"topics must be a name or a list of names, not {quoted(topics)}")
-        return read_commits(self, [topics] if isinstance(topics, str) else topics, after_slot, until_slot)
+        return read_commits(self, names_given("topics", topics), after_slot, until_slot)
 
     @named_options("history()")
     def history(
         self,
         topic: str | None = None,
         *,
-        limit: Natural | None = None,
+        limit: int | None = None,
         transactional_id: str | None = None,
         include_aborts: bool = False,
         after_slot: int = NO_SLOT,

@@ -31,6 +31,7 @@ from eoslog.errors import (
     InvalidRequest,
     InvalidTopic,
     counted,
+    is_whole_number,
     quoted,
     shortened,
 )
@@ -47,6 +48,7 @@ from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
 from eoslog.session.client_options import ADMIN_CALLS, named_options, named_otherwise
 from eoslog.session.positions import PartitionOffsets
+from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session
 from eoslog.state.entries import TopicConfig, TopicCreated, TopicSchema
 from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
@@ -110,6 +112,9 @@ class Admin(TransactionAdministration, GroupAdministration):
         check_topic_name(topic)
         _check_partition_count(topic, partitions)
         if isinstance(config, Mapping):
+            for name, value in config.items():
+                if not isinstance(name, str) or not (isinstance(value, (str, bool)) or is_whole_number(value)):
+                    raise InvalidTopic(f"topic {topic}: {quoted(name)}: {quoted(value)} is not a setting and its value")
             settings = parsed_settings(topic, (f"{name}={value}" for name, value in config.items()))
             config = changed_config(topic, TopicConfig(), settings)
         if config is not None and not isinstance(config, TopicConfig):
@@ -378,7 +383,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         )
 
     @named_options("copy()")
-    def copy(self, target: Session, *, new_identity: bool = False, progress: Progress = no_progress) -> CopyReport:
+    def copy(self, target: Session, *, new_identity: bool = False, progress: Progress | None = None) -> CopyReport:
         """Copy the store at its newest slot to an empty place. Others may use the store meanwhile.
 
         The target is no store until the copy is complete and verified. A copy that was interrupted is continued by the
@@ -397,11 +402,15 @@ class Admin(TransactionAdministration, GroupAdministration):
             PutIfAbsentUnsupported: the target cannot hold a store.
             RetriableError: call again.
         """
+        if not isinstance(target, Session):
+            raise InvalidRequest(f"target is a store, as eoslog.connect(url) returns it, not {quoted(target)}")
+        check_callable("progress", progress, 3)
+        progress = progress or no_progress
         return StoreCopy(self._store, target, new_identity=new_identity, progress=progress).run()
 
     @named_options("verify()")
     def verify(
-        self, topic: str | None = None, *, data: bool = False, progress: Progress = no_progress
+        self, topic: str | None = None, *, data: bool = False, progress: Progress | None = None
     ) -> Iterator[Finding]:
         """Check every object of the store against the log, and report differences. Nothing is written.
 
@@ -417,7 +426,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             NotAStore, UnknownTopicOrPartition, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: raised by the
                 iterator; the store could not be checked.
         """
-        return ExclusiveIterator(verify_store(self._store, topic, data, progress))
+        check_callable("progress", progress, 3)
+        return ExclusiveIterator(verify_store(self._store, topic, data, progress or no_progress))
 
     def repair(self, findings: Iterable[Finding]) -> Iterator[Repair]:
         """Repair the findings that are ``repairable``: those whose repair cannot lose anything.
@@ -431,7 +441,11 @@ class Admin(TransactionAdministration, GroupAdministration):
             NotAStore, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: raised by the iterator; the log could not
                 be checked.
         """
-        return ExclusiveIterator(repair_store(self._store, findings))
+        found = list(findings) if isinstance(findings, Iterable) else [findings]
+        for each in found:
+            if not isinstance(each, Finding):
+                raise InvalidRequest(f"findings are those that verify() returns, not {quoted(each)}")
+        return ExclusiveIterator(repair_store(self._store, found))
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

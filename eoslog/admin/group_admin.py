@@ -21,7 +21,7 @@ from eoslog.state.expiry import known_offsets
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.groups import EMPTY_GROUP, check_empty, committed_offset, group_named
-from eoslog.state.names import PartitionId, TopicPartition, check_id, topic_partition
+from eoslog.state.names import PartitionId, TopicPartition, check_id, names_given, topic_partition, topic_partitions
 from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import Group, StoreState, Topic
@@ -85,7 +85,7 @@ class GroupDescription(NamedTuple):
 
 def list_groups(state: StoreState, states: Iterable[str] | None) -> list[GroupListing]:
     """Raises: InvalidRequest: an unknown state."""
-    wanted = None if states is None else {_state_named(each) for each in states}
+    wanted = None if states is None else {_state_named(each) for each in names_given("states", states)}
     listed = [GroupListing(group_id, state_of(group)) for group_id, group in sorted(state.groups.items())]
     return [each for each in listed if wanted is None or each.state in wanted]
 
@@ -232,7 +232,11 @@ def _partitions_to_reset(
     chosen: set[TopicPartition] = set()
     if wanted is None:
         chosen = {_named(state, each) for each in group_named(state, group_id).offsets}
-    for each in wanted or ():
+    elif isinstance(wanted, str):
+        wanted = [wanted]
+    elif not isinstance(wanted, Iterable):
+        raise InvalidRequest(f"partitions are topics, or TopicPartition(topic, partition), not {quoted(wanted)}")
+    for each in () if wanted is None else wanted:
         if isinstance(each, str):
             chosen |= {_named(state, partition_id) for partition_id in topic_named(state, each).partition_ids()}
         else:
@@ -402,6 +406,7 @@ class GroupAdministration:
         Raises:
             GroupIdNotFound
         """
+        check_id("group id", group_id)
         return self._store.read(lambda state, slot: describe_group(state, group_id))
 
     def list_consumer_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -410,6 +415,7 @@ class GroupAdministration:
         Raises:
             GroupIdNotFound
         """
+        check_id("group id", group_id)
         return self._store.read(lambda state, slot: group_offsets_of(state, group_id))
 
     def alter_consumer_group_offsets(
@@ -445,7 +451,7 @@ class GroupAdministration:
         """
         check_id("group id", group_id)
         wanted = {place: position.offset for place, position in offsets_given(offsets).items()}
-        if not isinstance(topic_ids, Mapping):
+        if not isinstance(topic_ids, Mapping) or not all(isinstance(each, str) for each in topic_ids.values()):
             raise InvalidRequest(
                 f"topic_ids are ids of topics by name, as {{'payments': '…'}}, not {quoted(topic_ids)}"
             )
@@ -480,6 +486,8 @@ class GroupAdministration:
             OutcomeLost: the log can no longer show whether they were set.
         """
         check_id("group id", group_id)
+        if not isinstance(reset, OffsetReset):
+            raise InvalidRequest(f"reset is OffsetReset(to_earliest=True) or another one, not {quoted(reset)}")
         changes = planned_changes(self._store, group_id, partitions, reset)
         if not dry_run:
             self._set_planned(group_id, {each.topic_partition: each.new_offset for each in changes})
@@ -520,7 +528,8 @@ class GroupAdministration:
             GroupSubscribedToTopic: a member reads one of the topics.
             UnknownTopicOrPartition
         """
-        return self._store.append(DeleteOffsets(group_id, sorted({topic_partition(place) for place in partitions})))
+        check_id("group id", group_id)
+        return self._store.append(DeleteOffsets(group_id, sorted(set(topic_partitions(partitions)))))
 
     def delete_consumer_group(self, group_id: str) -> None:
         """Delete a group and its offsets, also those that a prepared transaction would commit.
@@ -547,5 +556,6 @@ class GroupAdministration:
         Raises:
             GroupIdNotFound
         """
-        wanted = None if members is None else frozenset(members)
+        check_id("group id", group_id)
+        wanted = None if members is None else frozenset(names_given("members", members))
         return self._store.append(RemoveMembers(group_id, wanted, self._store.now_ms()))

@@ -19,13 +19,13 @@ from eoslog.admin.transaction_descriptions import (
     transaction_filter,
 )
 from eoslog.arguments import Integer
-from eoslog.errors import InvalidRequest
+from eoslog.errors import InvalidRequest, is_whole_number, quoted
 from eoslog.session.client_options import named_options
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.session.session import Session
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffsets
-from eoslog.state.names import TopicPartition
+from eoslog.state.names import TopicPartition, check_id, topic_partition
 from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_requests import (
@@ -178,6 +178,7 @@ class TransactionAdministration:
         Raises:
             TransactionalIdNotFound: the id is unknown, and no version was ever committed under it.
         """
+        check_id("transactional id", transactional_id)
         return self._store.read(lambda state, slot: last_committed(state, transactional_id))
 
     def describe_producers(self, topic: str, partition: int) -> list[ProducerDescription]:
@@ -198,6 +199,7 @@ class TransactionAdministration:
             TransactionalIdNotFound
             InvalidTxnState: the transaction is prepared; see ``force_terminate_transaction``.
         """
+        check_id("transactional id", transactional_id)
         return self._store.append(AbortTransaction(transactional_id, "admin", self._store.now_ms()))
 
     def force_terminate_transaction(self, transactional_id: str) -> bool:
@@ -212,6 +214,7 @@ class TransactionAdministration:
         Raises:
             TransactionalIdNotFound
         """
+        check_id("transactional id", transactional_id)
         return self._store.append(ForceTerminateTransaction(transactional_id, self._store.now_ms()))
 
     def abort_transaction_at(self, topic: str, partition: int, start_offset: int) -> str:
@@ -228,7 +231,9 @@ class TransactionAdministration:
             InvalidRequest: no open transaction begins there.
             InvalidTxnState: the transaction is prepared; see ``force_terminate_transaction``.
         """
-        key = TopicPartition(topic, partition)
+        key = topic_partition((topic, partition))
+        if not is_whole_number(start_offset):
+            raise InvalidRequest(f"start_offset is {quoted(start_offset)}; it must be an offset")
         return self._store.append(_AbortTransactionAt(key, start_offset, self._store.now_ms()))
 
     @named_options("find_hanging_transactions()")

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRegularExpression, quoted
+from eoslog.errors import InvalidRegularExpression, InvalidRequest, is_whole_number, quoted
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
-from eoslog.state.names import PartitionId, TopicPartition, check_id
+from eoslog.state.names import PartitionId, TopicPartition, check_id, names_given
 from eoslog.state.partition_state import Partition
 from eoslog.state.prepared import prepared_state
 from eoslog.state.producer_ids import prepared_identity, task_producer_id, task_transactional_id
@@ -134,8 +134,16 @@ def transaction_filter(
 
     Raises:
         InvalidRegularExpression
+        InvalidRequest: an argument has another type.
     """
-    named = None if states is None else {name: state_named(name) for name in states}
+    named = None if states is None else {name: state_named(name) for name in names_given("states", states)}
+    if producer_ids is not None:
+        producer_ids = list(producer_ids) if isinstance(producer_ids, Iterable) else [producer_ids]
+        for each in producer_ids:
+            if not is_whole_number(each):
+                raise InvalidRequest(f"producer_ids are whole numbers, not {quoted(each)}")
+    if transactional_id_pattern is not None and not isinstance(transactional_id_pattern, str):
+        raise InvalidRequest(f"transactional_id_pattern is {quoted(transactional_id_pattern)}; it must be a string")
     try:
         pattern = re.compile(transactional_id_pattern) if transactional_id_pattern else None
     except (re.error, RecursionError, OverflowError) as error:

@@ -49,7 +49,7 @@ class Session:
         """Return the store that the user named.
 
         Args:
-            options: options of the object store, beside those of the settings.
+            options: options of ``eoslog.connect``, beside those of the settings.
 
         Raises:
             click.UsageError: none was named.

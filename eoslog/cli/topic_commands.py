@@ -18,10 +18,11 @@ from eoslog.admin.topic_admin import (
 )
 from eoslog.cli import completion
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, parsed
-from eoslog.cli.rendering import Columns, title_of
+from eoslog.cli.rendering import Columns, shown, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition, counted
 from eoslog.format.arrow_input import TYPE_NAMES, type_named
 from eoslog.format.topic_schemas import stored_schema
+from eoslog.session.description import shown_url
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
@@ -87,15 +88,17 @@ def create(
     key: Annotated[tuple[str, ...], Param("A column whose value chooses the partition.", "COLUMN")] = (),
     config: tuple[str, ...] = (),
     if_not_exists: Annotated[bool, Param("Leave the topic as it is if it exists.")] = False,
+    no_create: Annotated[bool, Param("Fail if there is no store. Otherwise it is created.")] = False,
 ) -> None:
-    """Create the topic NAME, and the store if there is none.
+    """Create the topic NAME, and the store if there is none. A message says that the store is new.
 
     Without columns the topic holds Kafka records: key, value, headers, timestamp.
     """
     if column and schema_from:
         raise click.UsageError("Give --column or --schema-from, not both.")
     schema = pa.schema(column) if column else _schema_of_file(schema_from) if schema_from else None
-    admin = session.store().admin
+    store = session.store(create=not no_create)
+    admin = store.admin
     done = "created topic"
     try:
         settings = changed_config(name, TopicConfig(), parsed_settings(name, config))
@@ -104,6 +107,9 @@ def create(
         if not if_not_exists:
             raise
         topic, done = admin.describe_topic(name), "there is already topic"
+    if store.is_new:
+        # On standard error, because standard output may be JSON.
+        click.echo(f"created a new store at {shown(shown_url(store.url))}", err=True)
     facts = {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": topic.partitions}
     session.print_result(f"{done} {topic.topic} with {counted(topic.partitions, 'partition')}", facts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
+from math import inf
 from numbers import Real
 from queue import SimpleQueue
 from types import TracebackType
@@ -32,7 +33,7 @@ from eoslog.session.client_options import CONSUMER_CALLS, named_options, named_o
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.session.serializers import Deserializer, check_callable
 from eoslog.session.session import Session, find_topic, partition_named
-from eoslog.state.names import TopicPartition, check_id, topic_partitions
+from eoslog.state.names import TopicPartition, check_id, names_given, topic_partition, topic_partitions
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage import tracing
@@ -131,7 +132,7 @@ class Consumer:
         self._isolation = IsolationLevel.of(isolation_level)
         if self._isolation is IsolationLevel.SNAPSHOT:
             raise InvalidOption("a consumer cannot read with isolation level 'snapshot'; use store.scan(), or Spark")
-        if auto_offset_reset not in _RESET_POLICIES:
+        if not isinstance(auto_offset_reset, str) or auto_offset_reset not in _RESET_POLICIES:
             raise InvalidOption(
                 f"auto_offset_reset {quoted(auto_offset_reset)} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
             )
@@ -184,7 +185,12 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Close the consumer. If an exception leaves the block, positions are not committed automatically.
+
+        The block may have failed at a record that a poll returned, and the position is after that record.
+        """
+        if self._home.is_this:
+            self._close(commits=error is None)
 
     @named_options("subscribe()")
     @_call
@@ -208,17 +214,18 @@ class Consumer:
             on_lost: ``poll`` calls it with partitions that the consumer has already lost, because the group rebalanced
                 without it. If it is None, ``on_revoked`` is called instead.
 
+        These functions may commit, seek, pause and resume. They may not poll, subscribe, assign or close.
+
         Raises:
-            IllegalState: partitions were assigned with ``assign``.
+            IllegalState: partitions were assigned with ``assign``, or one of these functions makes the call.
             InvalidRequest: the pattern is not a regular expression, or is given as a topic or with topics.
             UnknownTopicOrPartition
         """
         self._check_open("subscribe()")
+        self._subscription.listeners.check_not_running("subscribe()")
         if self._assigned and not self._subscription.is_active:
             raise IllegalState("subscribe() is not allowed after assign(): call unsubscribe() first")
-        if not isinstance(topics, Iterable):
-            raise InvalidRequest(f"topics must be a name or a list of names, not {quoted(topics)}")
-        names = (topics,) if isinstance(topics, str) else tuple(sorted(set(topics)))
+        names = names_given("topics", topics)
         listeners = RebalanceListeners(on_revoked, on_assigned, on_lost)
         if pattern is not None:
             if names:
@@ -245,6 +252,7 @@ class Consumer:
             UnknownTopicOrPartition
         """
         self._check_open("assign()")
+        self._subscription.listeners.check_not_running("assign()")
         if self._subscription.is_active:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
         wanted = topic_partitions(partitions)
@@ -257,6 +265,7 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Stop reading, and leave the group."""
         self._check_open("unsubscribe()")
+        self._subscription.listeners.check_not_running("unsubscribe()")
         if self._subscription.is_active:
             self._tell(self._subscription.listeners.tell_revoked, self._assigned)
 
@@ -281,7 +290,7 @@ class Consumer:
         """Return the next records, at most ``max_poll_records``; an empty list if none came within ``timeout`` (s).
 
         Raises:
-            IllegalState: no topic is subscribed and no partition is assigned.
+            IllegalState: no topic is subscribed and no partition is assigned, or a rebalance listener calls it.
             OffsetOutOfRange, NoOffsetForPartition: with ``auto_offset_reset="none"``.
             UnknownTopicOrPartition: an assigned topic was deleted.
             FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
@@ -292,9 +301,9 @@ class Consumer:
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
+        self._subscription.listeners.check_not_running("poll()")
         self._check_has_partitions("poll()")
-        if not isinstance(timeout, Real) or not timeout >= 0:
-            raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be 0 or more, a number of seconds")
+        timeout_ms = _timeout_ms(timeout)
         described = {
             "messaging.operation.name": "poll",
             "messaging.operation.type": "receive",
@@ -302,7 +311,7 @@ class Consumer:
             "eoslog.store": self._store.url,
         }
         with tracing.span("poll", tracing.MESSAGING | described, kind="CLIENT") as span:
-            records = self._take(int(timeout * 1000), self._poll_once)
+            records = self._take(timeout_ms, self._poll_once)
             if span is not None:
                 tracing.describe(span, tracing.rows_of({record.topic for record in records}, len(records)))
                 headers = (header for record in records for header in record.headers or ())
@@ -336,6 +345,7 @@ class Consumer:
     def _next(self) -> ConsumerRecord | None:
         if self._closed:
             return None
+        self._subscription.listeners.check_not_running("next()")
         self._check_has_partitions("next()")
         try:
             records = self._take(self._consumer_timeout_ms, self._next_once)
@@ -655,6 +665,7 @@ class Consumer:
                 f"{quoted(timestamps)}"
             )
         for partition, timestamp in timestamps.items():
+            topic_partition(partition)
             if not is_whole_number(timestamp):
                 raise InvalidRequest(
                     f"the timestamp for {_name_of(partition)} must be an integer in ms, not {quoted(timestamp)}"
@@ -702,15 +713,20 @@ class Consumer:
             self._close()
 
     @_call
-    def _close(self) -> None:
+    def _close(self, *, commits: bool = True) -> None:
         if self._closed:
             return
+        self._subscription.listeners.check_not_running("close()")
         try:
-            self._commit_automatically(only_if_due=False)
+            if commits:
+                self._commit_automatically(only_if_due=False)
             if self._subscription.is_active:
                 self._tell(self._subscription.listeners.tell_revoked, self._assigned)
-        finally:
+        except Exception:
             self._exclusive.run(self._leave)
+            raise
+        # After Ctrl-C the consumer stays open, and the call may be repeated.
+        self._exclusive.run(self._leave)
 
     def _leave(self) -> None:
         self._subscription.leave()
@@ -723,7 +739,7 @@ class Consumer:
 
     def _fetch(self, partition: TopicPartition, call: str) -> PartitionFetch:
         self._check_open(call)
-        fetch = self._assigned.get(partition)
+        fetch = self._assigned.get(topic_partition(partition))
         if fetch is None:
             raise IllegalState(f"{call} is not allowed: {_name_of(partition)} is not assigned to this consumer")
         return fetch
@@ -735,6 +751,13 @@ class Consumer:
         return self._store.read(
             lambda state, slot: {partition: partition_named(state, partition) for partition in wanted}, refresh=refresh
         )
+
+
+def _timeout_ms(timeout: float) -> int | None:
+    """Return the timeout of a poll in ms; None for an infinite one."""
+    if not isinstance(timeout, Real) or isinstance(timeout, bool) or not timeout >= 0:
+        raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be 0 or more, a number of seconds")
+    return None if timeout == inf else int(timeout * 1000)
 
 
 def _is_single(given: object, wanted: list[TopicPartition]) -> bool:

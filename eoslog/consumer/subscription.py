@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from eoslog.errors import EosLogError, FencedInstanceId, IllegalState
 from eoslog.session.heartbeats import Heartbeats
 from eoslog.session.positions import GroupMetadata
+from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupMember
 from eoslog.state.group_members import ChangeGroup, plan_group_change
@@ -181,30 +183,53 @@ class Membership:
         return self._store.read(snapshot, refresh=False)
 
 
-class RebalanceListeners(NamedTuple):
+@dataclass
+class RebalanceListeners:
     """The application's listeners for rebalances (Kafka's ``ConsumerRebalanceListener``)."""
 
     on_revoked: RebalanceListener | None = None
     on_assigned: RebalanceListener | None = None
     on_lost: RebalanceListener | None = None
+    _running: str = field(default="", init=False)
+    """The listener that is running; empty if none is."""
+
+    def __post_init__(self) -> None:
+        for name in ("on_revoked", "on_assigned", "on_lost"):
+            check_callable(name, getattr(self, name))
+
+    def check_not_running(self, call: str) -> None:
+        """Refuse a call that would rebalance within a rebalance.
+
+        Raises:
+            IllegalState: a listener makes the call.
+        """
+        if self._running:
+            raise IllegalState(
+                f"{call} is not allowed in a rebalance listener, here {self._running}. A listener may commit, seek and "
+                f"pause. Make this call when the call that calls the listener has returned"
+            )
 
     def tell_revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Call ``on_revoked`` with partitions that the consumer is about to give up. They can still be committed."""
-        _tell(self.on_revoked, partitions)
+        self._tell("on_revoked", self.on_revoked, partitions)
 
     def tell_lost(self, partitions: Iterable[TopicPartition]) -> None:
         """Call ``on_lost`` with partitions that are already lost. Their offsets can no longer be committed."""
-        _tell(self.on_lost or self.on_revoked, partitions)
+        self._tell("on_lost" if self.on_lost else "on_revoked", self.on_lost or self.on_revoked, partitions)
 
     def tell_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Call ``on_assigned`` with new partitions."""
-        _tell(self.on_assigned, partitions)
+        self._tell("on_assigned", self.on_assigned, partitions)
 
-
-def _tell(listener: RebalanceListener | None, partitions: Iterable[TopicPartition]) -> None:
-    moved = sorted(partitions)
-    if moved and listener is not None:
-        listener(moved)
+    def _tell(self, name: str, listener: RebalanceListener | None, partitions: Iterable[TopicPartition]) -> None:
+        moved = sorted(partitions)
+        if not moved or listener is None:
+            return
+        self._running = name
+        try:
+            listener(moved)
+        finally:
+            self._running = ""
 
 
 class _Basis(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema, nearest, quoted, shortened
+from eoslog.state.names import is_text
 
 _CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 """The errors of a conversion of another library's columns to Arrow."""
@@ -186,7 +187,7 @@ def arrow_columns(topic: str, given: object) -> ArrowColumns:
 
 
 def _column(topic: str, name: object, kind: object) -> pa.Field[Any]:
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not is_text(name):
         raise InvalidRequest(f"topic {topic}: the name of a column is a text, not {quoted(name)}")
     found = kind if isinstance(kind, pa.DataType) else None
     if isinstance(kind, str):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from eoslog.arguments import Integer, Natural, checked_option
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import (
     EosLogError,
@@ -31,7 +32,9 @@ from eoslog.maintenance.publication import Publication, Publisher
 from eoslog.maintenance.retention import DroppedRows, apply_retention
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
+from eoslog.session.client_options import named_options
 from eoslog.session.heartbeats import Heartbeats
+from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session
 from eoslog.session.settings import CoordinatorSettings
 from eoslog.state.entries import Expired
@@ -45,7 +48,7 @@ from eoslog.state.expiry import (
     ExpireUnused,
 )
 from eoslog.state.group_members import ChangeGroup
-from eoslog.state.names import TopicPartition
+from eoslog.state.names import TopicPartition, names_given
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Backoff
 
@@ -210,10 +213,20 @@ def chosen_steps(names: Collection[str] | None) -> list[Step]:
         InvalidOption: no step has this name.
     """
     known = [step.name for step in STEPS]
+    names = None if names is None else names_given("steps", names)
     for name in names or ():
         if name not in known:
             raise InvalidOption(f"the coordinator has no step {quoted(name)}. Use one of: {', '.join(known)}")
     return [step for step in STEPS if names is None or step.name in names]
+
+
+def _check_intervals(intervals_ms: object) -> None:
+    """Raises: InvalidOption: they are no intervals by step, or no step has this name."""
+    if not isinstance(intervals_ms, Mapping):
+        raise InvalidOption(f"intervals_ms are times by step, as {{'vacuum': 60000}}, not {quoted(intervals_ms)}")
+    chosen_steps(intervals_ms)
+    for name, interval_ms in intervals_ms.items():
+        checked_option(f"the interval of {name}", "Natural", interval_ms)
 
 
 def take(step: Step, coordinator: Coordinator, store: Session) -> StepReport:
@@ -251,15 +264,16 @@ _LONGEST_SLEEP_MS = 500
 class Coordinator:
     """The background maintenance of one store. Threads may share it."""
 
+    @named_options("a coordinator")
     def __init__(
         self,
         store: Session,
         *,
-        transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-        offsets_retention_ms: int = OFFSETS_RETENTION_MS,
-        staged_max_age_ms: int = STAGED_MAX_AGE_MS,
-        deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
+        transactional_id_expiration_ms: Natural = TRANSACTIONAL_ID_EXPIRATION_MS,
+        producer_id_expiration_ms: Natural = PRODUCER_ID_EXPIRATION_MS,
+        offsets_retention_ms: Integer = OFFSETS_RETENTION_MS,
+        staged_max_age_ms: Natural = STAGED_MAX_AGE_MS,
+        deleted_file_retention_ms: Natural = DELETED_FILE_RETENTION_MS,
         intervals_ms: Mapping[str, int] | None = None,
     ) -> None:
         """Set up the maintenance of a store.
@@ -275,7 +289,8 @@ class Coordinator:
         """
         if not isinstance(store, Session):
             raise InvalidOption(f"a coordinator needs a store, as eoslog.connect(url) returns it, not {quoted(store)}")
-        chosen_steps(intervals_ms)
+        if intervals_ms is not None:
+            _check_intervals(intervals_ms)
         defaults = CoordinatorSettings()
         self._store = store
         self._intervals_ms = {step.name: getattr(defaults, step.setting) for step in STEPS} | dict(intervals_ms or {})
@@ -289,7 +304,7 @@ class Coordinator:
         return f"Coordinator({self._store.url!r})"
 
     def run_once(
-        self, *, steps: Collection[str] | None = None, report: Callable[[StepReport], None] = lambda _: None
+        self, *, steps: Collection[str] | None = None, report: Callable[[StepReport], None] | None = None
     ) -> list[StepReport]:
         """Run each step once. A step that fails does not stop the others. Vacuum lists every file of the store.
 
@@ -304,17 +319,19 @@ class Coordinator:
             NotAStore, UnsupportedFormat
             InvalidOption: no step has this name.
         """
+        check_callable("report", report)
         reports = []
         for step in chosen_steps(steps):
             reports.append(take(step, self, self._store))
-            report(reports[-1])
+            if report is not None:
+                report(reports[-1])
         return reports
 
     def run(
         self,
         *,
         steps: Collection[str] | None = None,
-        report: Callable[[StepReport], None] = lambda _: None,
+        report: Callable[[StepReport], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run each step at its interval until ``stop`` returns True.
@@ -346,7 +363,8 @@ class Coordinator:
                 schedule.failed(name, environment.monotonic_ms())
             else:
                 schedule.done(name, now_ms, environment.monotonic_ms())
-            report(found)
+            if report is not None:
+                report(found)
 
     def _check_store(self) -> None:
         """Check that there is a store. An object store that does not answer now may answer later."""

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from eoslog.arguments import Count, Natural, TransactionTimeout
+from eoslog.arguments import Count, Natural, TimeLimit, TransactionTimeout
 from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
@@ -37,6 +37,7 @@ from eoslog.producer.producer_calls import (
     ProducerCalls,
     ProducerLifecycle,
     ProducerPhase,
+    checked_timeout,
     ends_the_producer,
     producer_call,
 )
@@ -89,8 +90,8 @@ class Producer:
         transaction_timeout_ms: TransactionTimeout,
         staged: bool = False,
         buffer_bytes: Count | None = None,
-        max_block_ms: Count = DEFAULT_MAX_BLOCK_MS,
-        delivery_timeout_ms: Count = DEFAULT_DELIVERY_TIMEOUT_MS,
+        max_block_ms: TimeLimit = DEFAULT_MAX_BLOCK_MS,
+        delivery_timeout_ms: TimeLimit = DEFAULT_DELIVERY_TIMEOUT_MS,
         prepared_timeout_ms: TransactionTimeout | None = DEFAULT_PREPARED_TIMEOUT_MS,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
@@ -374,13 +375,19 @@ class Producer:
         if self._sender.needs_room:
             # Make room before the rows are added: if this fails, the call has added nothing.
             self._deliver(self._sender.make_room)
-        return self._sender.topics.get(topic) or self._limits.repeat(lambda: self._sender.find_topic(topic))
+        return self._known_topic(topic) or self._limits.repeat(lambda: self._sender.find_topic(topic))
 
     def _admitted(self, topic: str) -> Topic | None:
         """Return the topic if it is known and rows can be added without any other step; otherwise None."""
         if self._calls.is_to_be_closed or self._sender.needs_room:
             return None
-        return self._sender.topics.get(topic)
+        return self._known_topic(topic)
+
+    def _known_topic(self, name: str) -> Topic | None:
+        try:
+            return self._sender.topics.get(name)
+        except TypeError:
+            return None  # Not even a key. The search for the topic says what a name is.
 
     @producer_call
     def flush(self, timeout: float | None = None) -> None:
@@ -748,7 +755,7 @@ class Producer:
             RequestTimedOut: the open transaction could not be aborted in time. Its own timeout ends it.
             AbortableError, ApplicationRecoverableError, FatalError: the remaining rows could not be written.
         """
-        longest_ms = self._limits.max_block_ms if timeout is None else timeout * 1000
+        longest_ms = self._limits.max_block_ms if timeout is None else checked_timeout(timeout) * 1000
         timeout_ms = int(max(0, min(longest_ms, LONGEST_WAIT_MS)))
         if self._background is None or not self._home.is_this:
             self._calls.close(timeout_ms, self._finish)

@@ -372,11 +372,17 @@ class ProducerCalls:
             raise IllegalState(f"{newest} is running: a callback of its rows cannot call it again")
 
 
-def _timeout_ms(timeout: float) -> int:
+def checked_timeout(timeout: float) -> float:
+    """Return a timeout. Raises: InvalidRequest: it is not a number."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     # A large int is no float.
     if not is_number or (isinstance(timeout, float) and isnan(timeout)):
         raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be a number of seconds, negative for no limit")
+    return timeout
+
+
+def _timeout_ms(timeout: float) -> int:
+    timeout = checked_timeout(timeout)
     return LONGEST_WAIT_MS if timeout < 0 else int(min(timeout * 1000, LONGEST_WAIT_MS))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted, without_code
+from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, quoted, without_code
 from eoslog.format.arrow_input import ArrowStream, table_of
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.format.record_times import GREATEST_MS, RANGE, unstorable
@@ -57,12 +57,12 @@ def record_row(
         value = _as_bytes(topic, "value", value)
     if key is None and topic.config.is_compacted:
         raise _without_key(topic)
-    if not is_whole_number(timestamp_ms) or not 0 <= timestamp_ms <= GREATEST_MS:
+    if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= GREATEST_MS:
         raise SchemaMismatch(
             f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {quoted(timestamp_ms)}. Give a "
             f"whole number from 0 to {GREATEST_MS} (the year 9999)"
         )
-    return key, value, _as_pairs(topic, headers) if headers else None, timestamp_ms
+    return key, value, None if headers is None else _as_pairs(topic, headers), timestamp_ms
 
 
 def _as_bytes(topic: Topic, name: str, part: object) -> bytes | None:
@@ -76,16 +76,19 @@ def _as_bytes(topic: Topic, name: str, part: object) -> bytes | None:
     return bytes(part)
 
 
-def _as_pairs(topic: Topic, headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+def _as_pairs(topic: Topic, headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]] | None:
+    """Return the headers as a list; None if there are none."""
     if isinstance(headers, Mapping):
         raise SchemaMismatch(f"topic {topic.topic}: headers are a list of pairs, not a mapping. Give headers.items()")
+    if not isinstance(headers, Iterable):
+        raise SchemaMismatch(f"topic {topic.topic}: headers are a list of pairs, not {quoted(headers)}")
     pairs = list(headers)
     for header in pairs:
         if not _is_header(header):
             raise SchemaMismatch(
                 f"topic {topic.topic}: a header is a pair of str and bytes or None, not {quoted(header)}"
             )
-    return [(name, value) for name, value in pairs]
+    return [(name, value) for name, value in pairs] or None
 
 
 def _is_header(header: object) -> bool:

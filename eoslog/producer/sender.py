@@ -289,7 +289,7 @@ class Sender:
         row = record_row(topic, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
         if partition is None:
             number = partition_of_key(topic, key, self._accumulator.sticky_partition(topic))
-        elif partition == _ANY_PARTITION:
+        elif type(partition) is int and partition == _ANY_PARTITION:
             raise UnknownTopicOrPartition(
                 f"topic {topic.topic} has no partition {partition}. Give None to let the partitioner choose one"
             )

@@ -92,8 +92,15 @@ def choose_columns(topic: Topic, names: Sequence[str]) -> pa.Schema:
     """Return the named columns, in this order.
 
     Raises:
-        InvalidOption: the topic has no column of that name. The message lists its columns.
+        InvalidOption: the names are no list, or the topic has no column of that name. The message lists its columns.
     """
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidOption(f"columns are a list of names, not {quoted(names)}")
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidOption(f"the name of a column is a string, not {quoted(name)}")
+    if len(set(names)) < len(names):
+        raise InvalidOption(f"each column can be read once, not as {', '.join(map(repr, names))}")
     available = available_columns(topic)
     for name in names:
         if name not in available.names:

@@ -80,7 +80,7 @@ class Commit:
         Raises:
             InvalidOption: the topic was not requested, or has no such column.
         """
-        known = self._topics.get(topic)
+        known = self._topics.get(topic) if isinstance(topic, str) else None
         if known is None:
             raise InvalidOption(
                 f"topic {quoted(topic)} was not requested. Use one of: {', '.join(sorted(self._topics))}"

@@ -26,6 +26,7 @@ from eoslog.state.entries import (
     TopicDeleted,
     TopicSchemaChanged,
 )
+from eoslog.state.names import check_id
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import StoreState
@@ -321,8 +322,10 @@ class History(ExclusiveIterator[Operation]):
     ) -> None:
         if limit is not None and (not is_whole_number(limit) or limit < 1):
             raise InvalidOption(f"a limit is a number of operations, 1 or more, not {quoted(limit)}")
-        for name, given in (("after_slot", after_slot), ("until_slot", until_slot)):
-            if given is not None and not is_whole_number(given):
+        if transactional_id is not None:
+            check_id("transactional id", transactional_id)
+        for name, given in (("after_slot", after_slot), ("until_slot", NO_SLOT if until_slot is None else until_slot)):
+            if not is_whole_number(given):
                 raise InvalidOption(f"{name} is a number of the log, not {quoted(given)}")
 
         def snapshot(state: StoreState, slot: int) -> _Bounds:

@@ -30,7 +30,7 @@ class IsolationLevel(StrEnum):
             InvalidOption: there is no level of this name.
         """
         try:
-            return cls(value)
+            return cls(value if isinstance(value, str) else "")
         except ValueError:
             levels = ", ".join(level.value for level in cls)
             raise InvalidOption(f"isolation level {quoted(value)} is unknown. Use one of: {levels}") from None

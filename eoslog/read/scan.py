@@ -23,6 +23,7 @@ from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_off
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
 from eoslog.read.time_travel import AsOf, check_created, resolve, timestamp_ms
+from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session, check_partition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -134,6 +135,7 @@ class Scan:
             StoreUnavailable
             ConcurrentAccess: another thread advances the iterator.
         """
+        check_callable("progress", progress)
         return ExclusiveIterator(self._batches(progress))
 
     def _batches(self, progress: Callable[[Progress], object] | None) -> Iterator[pa.RecordBatch]:
@@ -273,15 +275,14 @@ def plan_scan(
             "transaction_consistent needs isolation level 'read_committed'. A snapshot never splits a transaction"
         )
     time_ms = None if timestamp is None else timestamp_ms(timestamp)
-    if columns is not None:
-        _check_columns(columns)
 
     def snapshot(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
         topic_state = topic_named(state, topic)
         chosen = range(topic_state.partitions) if partitions is None else partitions
         if not isinstance(chosen, Iterable) or isinstance(chosen, str):
             raise InvalidOption(f"partitions are a list of numbers, as [0, 2], not {quoted(chosen)}")
-        found = [partition_of(state, PartitionId(topic_state.topic_id, each)) for each in dict.fromkeys(chosen)]
+        numbers = dict.fromkeys(check_partition(topic_state, each) for each in chosen)
+        found = [partition_of(state, PartitionId(topic_state.topic_id, each)) for each in numbers]
         _check_offsets(topic_state, "starting_offsets", starting_offsets)
         _check_offsets(topic_state, "ending_offsets", ending_offsets)
         return topic_state, found, newest, state.time_ms
@@ -307,13 +308,6 @@ def plan_scan(
         for each in found
     ]
     return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, as_of, compiled, latest=latest)
-
-
-def _check_columns(names: object) -> None:
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        raise InvalidOption(f"columns are a list of names, not {quoted(names)}")
-    if len(set(names)) < len(names):
-        raise InvalidOption(f"each column can be read once, not as {', '.join(map(repr, names))}")
 
 
 def _check_offsets(topic: Topic, option: str, offsets: object) -> None:

@@ -36,7 +36,11 @@ def timestamp_ms(timestamp: datetime | int | str) -> int:
     if isinstance(timestamp, str):
         timestamp = _parsed(timestamp)
     if isinstance(timestamp, datetime):
-        if timestamp.utcoffset() is None:
+        try:
+            offset = timestamp.utcoffset()
+        except ValueError:  # pandas' NaT is a datetime
+            raise InvalidOption(f"timestamp {quoted(timestamp)} is not a point in time; {_WITH_ZONE}") from None
+        if offset is None:
             raise InvalidOption(f"timestamp {timestamp.isoformat()} has no time zone; {_WITH_ZONE}")
         timestamp = (timestamp - _EPOCH) // timedelta(milliseconds=1)
     if not is_whole_number(timestamp):

@@ -11,7 +11,7 @@ from functools import cache, wraps
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from eoslog.arguments import checked_option, kinds_of, read_option
-from eoslog.errors import InvalidOption, is_whole_number, quoted, unknown
+from eoslog.errors import InvalidOption, is_whole_number, quoted, shortened, unknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,25 +61,25 @@ class KafkaConfig:
         found: dict[str, _Given] = {}
         ignored = []
         for given, value in config.items():
-            key = str(given).replace("_", ".")
+            key = shortened(given).replace("_", ".")
             name = self.other_names.get(key, key.replace(".", "_"))
             if name in names:
-                value = self.values.get(name, {}).get(str(value), value)
+                value = self.values.get(name, {}).get(value, value) if isinstance(value, str) else value
                 option = _Given(read_option(kinds[name], value) if name in kinds else value, given)
                 others = [found[name]] if name in found and name in self.largest else []
                 if others and all(is_whole_number(each.value) for each in (option, *others)):
                     option = max(option, *others, key=lambda each: each.value)
-                elif found.setdefault(name, option).value != option.value:
+                elif name in found and not _is_same(found[name].value, option.value):
                     raise InvalidOption(f"config of {self.client}: {given!r} gives option {name!r} a second value")
                 found[name] = option
             elif key in self.fixed:
                 accepted, reason = self.fixed[key]
-                if str(value).lower() not in accepted:
+                if shortened(value).lower() not in accepted:
                     raise InvalidOption(f"config of {self.client}: {given!r} cannot be {quoted(value)}: {reason}")
             elif key in self.refused:
                 raise InvalidOption(f"config of {self.client}: {given!r} is not supported: {self.refused[key]}")
             elif self.is_ignored(key):
-                ignored.append(str(given))
+                ignored.append(key)
             else:
                 known = [*self.other_names, *names, *self.fixed, *self.refused, *self.ignored]
                 keys = [name.replace("_", ".") for name in known]
@@ -90,7 +90,14 @@ class KafkaConfig:
         return found
 
 
-def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def _is_same(value: object, other: object) -> bool:
+    """Return True if two keys give an option the same value. Only plain values can be compared."""
+    return value is other or (type(value) is type(other) and isinstance(value, (str, int)) and value == other)
+
+
+def named_options(
+    client: str, kafka: KafkaConfig | None = None, *, takes_text: bool = False
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Wrap a function: options that are unknown or have a wrong value raise ``InvalidOption``.
 
     ``config`` becomes keyword arguments. The signature does not change, so type checkers and editors show the options.
@@ -98,6 +105,7 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
     Args:
         client: the name in messages of the function, or of the object that it opens.
         kafka: the meaning of the argument ``config``; None if the function has no such argument.
+        takes_text: numbers and booleans may be texts. In ``config`` they always may.
     """
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
@@ -126,7 +134,8 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
             try:
                 for name in kinds:
                     if name in kwargs:
-                        kwargs[name] = checked_option(name, kinds[name], kwargs[name])
+                        value = read_option(kinds[name], kwargs[name]) if takes_text else kwargs[name]
+                        kwargs[name] = checked_option(name, kinds[name], value)
                 return function(*args, **kwargs)
             except InvalidOption as error:
                 raise _by_given_keys(error, options) from error.__cause__

@@ -97,7 +97,7 @@ def find_description(store: ObjectStore) -> StoreDescription | None:
 
 def no_store(store: ObjectStore) -> NotAStore:
     """Return the error that no store is here. It says what is here instead, for which it lists objects."""
-    return NotAStore(f"there is no eoslog store at {_shown(store.url)}; {_remedy(store)}")
+    return NotAStore(f"there is no eoslog store at {shown_url(store.url)}; {_remedy(store)}")
 
 
 def _remedy(store: ObjectStore) -> str:
@@ -117,8 +117,8 @@ def _remedy(store: ObjectStore) -> str:
     return "check the URL, or create a topic there to create a store"
 
 
-def _shown(url: str) -> str:
-    """Return the URL. A relative path is completed: Spark's processes have different current directories."""
+def shown_url(url: str) -> str:
+    """Return the URL. A relative path is completed: processes have different current directories."""
     return url if "://" in url or Path(url).is_absolute() else f"{url} ({Path(url).absolute()})"
 
 

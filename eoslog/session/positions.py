@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eoslog.arguments import LARGEST
 from eoslog.errors import InvalidRequest, UnknownTopicOrPartition, is_whole_number, quoted, shortened
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
@@ -84,7 +83,7 @@ def _is_complete(group: GroupMetadata) -> bool:
     """Return True if a group has the values that ``consumer.group_metadata()`` gives it, apart from its ids."""
     return (
         is_whole_number(group.generation)
-        and -1 <= group.generation <= LARGEST
+        and group.generation >= -1
         and isinstance(group.member_id, str)
         and isinstance(group.topic_ids, tuple)
         and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in group.topic_ids)
@@ -115,10 +114,10 @@ def _position(place: object, given: object) -> OffsetAndMetadata:
         raise InvalidRequest(
             f"the offset of {shortened(place)} is {quoted(given)}; give a number or OffsetAndMetadata(offset, metadata)"
         ) from None
-    if not is_whole_number(offset) or not 0 <= offset <= LARGEST:
+    if not is_whole_number(offset) or offset < 0:
         raise InvalidRequest(
             f"the offset of {shortened(place)} is {quoted(offset)}; it must be a whole number, 0 or more. "
-            f"Leave out a partition without an offset. The largest is {LARGEST}"
+            "Leave out a partition without an offset"
         )
     metadata = "" if metadata is None else metadata
     if not isinstance(metadata, str) or len(metadata) > LONGEST_METADATA or not is_text(metadata):

@@ -14,21 +14,22 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 """Its argument is the bytes of a key or a value, never None."""
 
 
-def check_callable(name: str, function: object) -> None:
-    """Raises: InvalidOption: an option is neither None nor a function of one argument."""
+def check_callable(name: str, function: object, arguments: int = 1) -> None:
+    """Raises: InvalidOption: an option is neither None nor a function of so many arguments."""
     if function is None:
         return
+    expected = "a function of one argument" if arguments == 1 else f"a function of {arguments} arguments"
     if not callable(function):
-        raise InvalidOption(f"{name} must be a function of one argument, not {quoted(function)}")
+        raise InvalidOption(f"{name} must be {expected}, not {quoted(function)}")
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
         return  # Some functions of C have no signature.
     try:
-        signature.bind(None)
+        signature.bind(*[None] * arguments)
     except TypeError as error:
         raise InvalidOption(
-            f"{name} must be a function of one argument, but {quoted(function)} takes {signature}: {error}. Wrap one "
+            f"{name} must be {expected}, but {quoted(function)} takes {signature}: {error}. Wrap one "
             "with a context in lambda value: function(value, None)"
         ) from None
 

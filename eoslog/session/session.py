@@ -42,6 +42,7 @@ from eoslog.session.description import (
     find_description,
     no_store,
     read_description,
+    shown_url,
 )
 from eoslog.session.metrics import CallTimes
 from eoslog.session.store_machine import StoreMachine
@@ -100,8 +101,17 @@ class Session:
     """
 
     def __init__(
-        self, object_store: ObjectStore, environment: Environment, log_config: LogConfig | None = None
+        self,
+        object_store: ObjectStore,
+        environment: Environment,
+        log_config: LogConfig | None = None,
+        *,
+        may_create: bool = True,
     ) -> None:
+        """
+        Args:
+            may_create: False: an object store that holds no eoslog store stays as it is.
+        """
         self.object_store = object_store
         self.environment = environment
         self._opened = _Opened(HomeProcess("store"), self._open_log(log_config), {})
@@ -109,6 +119,9 @@ class Session:
         """The total time that the calls of this store's producers took."""
         self.overdue_transactions = OverdueTransactions(self)
         self._description: StoreDescription | None = None
+        self._may_create = may_create
+        self.is_new = False
+        """True if this object has created the store."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -225,7 +238,7 @@ class Session:
 
         Raises:
             StoreAlreadyExists: a store exists here.
-            NotAStore: the URL holds objects that do not belong to a store.
+            NotAStore: the URL holds objects that do not belong to a store, or no store may be created.
             PutIfAbsentUnsupported: the object store cannot guarantee exactly-once.
         """
         existing = find_description(self.object_store)
@@ -236,6 +249,10 @@ class Session:
                 raise NotAStore(
                     f"{self.url} holds objects that belong to no store. Choose an empty URL for a new store"
                 )
+        if not self._may_create and (existing is None or not self._has_log()):
+            raise NotAStore(
+                f"there is no eoslog store at {shown_url(self.url)}, and create=False allows no new one. Check the URL"
+            )
         if existing is None:
             probe_put_if_absent(self.object_store, self.environment)
             self.environment.reached("store.create.probed")
@@ -257,7 +274,8 @@ class Session:
         else:
             # The store exists now, so an error of a log handler of the application must not reach the caller.
             with suppress(Exception):
-                _logger.info("%s: created store %s", self.url, existing.store_id)
+                _logger.info("created a new store at %s, its id is %s", shown_url(self.url), existing.store_id)
+            self.is_new = True
         return existing
 
     def ensure_created(self) -> None:
@@ -432,7 +450,7 @@ def find_topic(store: Session, name: str) -> Topic:
     """
 
     def known(state: StoreState, slot: int) -> bool:
-        return name in state.topic_ids
+        return isinstance(name, str) and name in state.topic_ids
 
     stale = not store.read(known, refresh=False)
     return store.read(lambda state, slot: topic_named(state, name), refresh=stale)

@@ -134,7 +134,7 @@ class TopicConfig(Model):
     @field_validator("cleanup_policy", mode="before")
     @classmethod
     def _in_one_order(cls, policy: object) -> object:
-        return "compact,delete" if policy == "delete,compact" else policy
+        return "compact,delete" if isinstance(policy, str) and policy == "delete,compact" else policy
 
     @property
     def is_compacted(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRequest, InvalidTopic, quoted
+from eoslog.errors import InvalidRequest, InvalidTopic, is_whole_number, quoted
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST_ID = 1024
@@ -31,8 +31,9 @@ def topic_partition(place: object) -> TopicPartition:
     """
     if isinstance(place, tuple) and len(place) == 2:
         topic, number = place
-        if isinstance(topic, str) and isinstance(number, Integral) and not isinstance(number, bool):
-            return TopicPartition(topic, int(number))
+        number = int(number) if isinstance(number, Integral) and not isinstance(number, bool) else None
+        if isinstance(topic, str) and is_whole_number(number):
+            return TopicPartition(topic, number)
     raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(place)}")
 
 
@@ -47,6 +48,21 @@ def topic_partitions(places: object) -> list[TopicPartition]:
     if not isinstance(places, Iterable) or isinstance(places, str):
         raise InvalidRequest(f"partitions are one or more TopicPartition(topic, partition), not {quoted(places)}")
     return [topic_partition(place) for place in places]
+
+
+def names_given(what: str, given: object) -> tuple[str, ...]:
+    """Return the names that a caller gives: several, or a single one. Each is there once, in order.
+
+    Args:
+        what: the argument, for messages.
+
+    Raises:
+        InvalidRequest: the caller gives something else.
+    """
+    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidRequest(f"{what} must be a name or a list of names, not {quoted(given)}")
+    return tuple(sorted(set(names)))
 
 
 class PartitionId(NamedTuple):

@@ -66,7 +66,7 @@ def parse_prepared_state(text: str) -> ProducerIdentity | None:
     Raises:
         InvalidRequest: the text is neither such a name nor empty.
     """
-    if text == "":
+    if isinstance(text, str) and not text:
         return None
     found = _PREPARED_STATE.fullmatch(text) if isinstance(text, str) else None
     if found is None:

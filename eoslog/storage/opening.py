@@ -7,7 +7,7 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from eoslog.arguments import checked_option
+from eoslog.arguments import checked_option, read_option
 from eoslog.errors import InvalidOption, quoted
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
@@ -77,7 +77,7 @@ def _path_of(url: str) -> str:
 def _local(path: str, environment: Environment, options: dict[str, Any]) -> ObjectStore:
     from eoslog.storage.local_store import LocalStore
 
-    fsync = checked_option("fsync", "bool", options.pop("fsync", True))
+    fsync = checked_option("fsync", "bool", read_option("bool", options.pop("fsync", True)))
     if options:
         raise InvalidOption(f"Unknown option {sorted(options)[0]!r} of a local store; it has one: fsync.")
     if not path or "\0" in path or not _is_encodable(path):

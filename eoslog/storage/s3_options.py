@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
-from eoslog.arguments import Count, Natural, checked_option, kinds_of
+from eoslog.arguments import Count, Natural, checked_option, kinds_of, read_option
 from eoslog.errors import InvalidOption, quoted, unknown
 
 
@@ -50,15 +50,15 @@ class S3Options:
         """Return the options of a user. Numbers and booleans may be strings. Raises ``InvalidOption``."""
         valid = {each.name: str(each.type) for each in fields(cls)}
         kinds = kinds_of(valid)
+        found: dict[str, Any] = {}
         for name, value in options.items():
             if name not in valid:
                 raise InvalidOption(unknown(f"option {quoted(name)} of an S3 store", name, sorted(valid)))
-            if name not in kinds and value is not None and not isinstance(value, str):
+            if name in kinds:
+                found[name] = checked_option(name, kinds[name], read_option(kinds[name], value))
+            elif value is None or isinstance(value, str):
+                found[name] = value
+            else:
                 # It may be a secret, so the message does not repeat it.
                 raise InvalidOption(f"{name} is of type {type(value).__name__}; it must be a string.")
-        return cls(
-            **{
-                name: checked_option(name, kinds[name], value) if name in kinds else value
-                for name, value in options.items()
-            }
-        )
+        return cls(**found)

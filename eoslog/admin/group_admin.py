@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, NamedTuple
 
+from eoslog.arguments import Integer, Natural, checked_option, kinds_of
 from eoslog.consumer.offset_lookup import offset_for_time
 from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable, quoted
 from eoslog.read.isolation import IsolationLevel
@@ -177,9 +178,9 @@ class OffsetReset:
     """The last stable offset: rows of transactions that are open now are read when they end."""
     to_current: bool = False
     """The committed offset; the last stable offset if the group has committed none."""
-    to_offset: int | None = None
+    to_offset: Natural | None = None
     """This offset, or the nearest one that exists."""
-    shift_by: int | None = None
+    shift_by: Integer | None = None
     """The committed offset plus this number (negative: back), limited to the offsets that exist."""
     to_datetime: datetime | None = None
     """The first record at or after this time (UTC if it has no time zone); the last stable offset if there is none."""
@@ -187,6 +188,14 @@ class OffsetReset:
     """As ``to_datetime``, with the time this long before now."""
 
     def __post_init__(self) -> None:
+        kinds = kinds_of({field.name: field.type for field in fields(self)})
+        for name, kind in kinds.items():
+            checked_option(name, kind, getattr(self, name))
+        for name, form in (("to_datetime", datetime), ("by_duration", timedelta)):
+            value = getattr(self, name)
+            # pandas' NaT is a datetime that is not even equal to itself.
+            if value is not None and (not isinstance(value, form) or value != value):
+                raise InvalidRequest(f"{name} is {quoted(value)}; it must be a {form.__name__}")
         ways = [field.name for field in fields(self)]
         given = [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
         if len(given) != 1:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from eoslog import errors
+from eoslog.consumer.consumer import Consumer
+from eoslog.errors import IllegalState, InvalidOption
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.groups import T0, T1, member, members, send
@@ -153,3 +157,60 @@ def test_a_member_evicted_while_it_joins_anew_loses_its_partitions_too(store: St
     assert [record.value for record in consumer.poll(0)] == [b"2"]
     assert consumer.group_metadata().member_id != known
     assert evictor.group_metadata().member_id not in members(store)
+
+
+CALLS: dict[str, Callable[[Consumer], object]] = {
+    "poll()": lambda consumer: consumer.poll(0),
+    "next()": next,
+    "subscribe()": lambda consumer: consumer.subscribe("t"),
+    "unsubscribe()": lambda consumer: consumer.unsubscribe(),
+    "assign()": lambda consumer: consumer.assign([T0]),
+    "close()": lambda consumer: consumer.close(),
+}
+
+
+@pytest.mark.parametrize("listener", ["on_revoked", "on_assigned", "on_lost"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_listener_may_not_rebalance_again(store: Store, world: World, name: str, listener: str) -> None:
+    send(store, b"0", partition=0)
+    raised: list[str] = []
+
+    def told(partitions: list[TopicPartition]) -> None:
+        with pytest.raises(IllegalState) as caught:
+            CALLS[name](consumer)
+        raised.append(str(caught.value))
+
+    consumer = world.process().consumer("g", auto_offset_reset="earliest", consumer_timeout_ms=0)
+    consumer.subscribe("t", **{listener: told})
+    records = consumer.poll(0)
+    if listener == "on_lost":
+        store.admin.remove_members("g")
+        consumer.poll(0)
+    consumer.close()
+
+    assert [record.value for record in records] == [b"0"]
+    assert raised
+    assert all(f"{name} is not allowed in a rebalance listener, here {listener}" in each for each in raised)
+
+
+def test_a_consumer_goes_on_after_a_refused_call_of_its_listener(store: Store, world: World) -> None:
+    send(store, b"0", b"1", partition=1)
+    consumer = world.process().consumer("g", auto_offset_reset="earliest")
+    consumer.subscribe("t", on_revoked=lambda partitions: consumer.poll(0))
+    consumer.poll(0)
+    other = member(world)
+
+    with pytest.raises(IllegalState, match=r"poll\(\) is not allowed in a rebalance listener"):
+        consumer.poll(0)
+
+    consumer.subscribe("t")
+    consumer.poll(0)
+    other.poll(0)
+    assert (consumer.assignment(), other.assignment()) == ({T0}, {T1})
+
+
+@pytest.mark.parametrize("name", ["on_revoked", "on_assigned", "on_lost"])
+def test_a_listener_is_a_function_of_the_partitions(store: Store, name: str) -> None:
+    for wrong in ("x", 1, [print], lambda: None):
+        with pytest.raises(InvalidOption, match=f"{name} must be a function of one argument"):
+            store.consumer("g").subscribe("t", **{name: wrong})

@@ -187,7 +187,7 @@ def test_keys_for_a_broker_are_ignored_with_one_warning_that_has_no_values(
         ({"bootstrap.server": "a"}, r"did you mean 'bootstrap.servers'\?"),
         ({"colour": 1}, "'colour' is unknown; valid are .*max.block.ms"),
         ({1: 2}, "key 1 is unknown"),
-        ({"max.block.ms": "soon"}, "max.block.ms is 'soon'; it must be a whole number, 1 or more"),
+        ({"max.block.ms": "soon"}, "max.block.ms is 'soon'; it must be a whole number of ms, 1 or more"),
         ({"staged": "maybe"}, "staged is 'maybe'; it must be true or false"),
         ({"delivery.timeout.ms": 1, "message.timeout.ms": 2}, "'message.timeout.ms' gives option .* a second value"),
         (["transactional.id"], "must be a mapping"),
@@ -267,3 +267,51 @@ def test_a_method_of_another_client_is_named_by_its_call_here(
         assert callable(getattr(store.admin if "admin" in call else found, path))
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         found.nothing  # noqa: B018
+
+
+SWITCHES: dict[str, Callable[[Store, Any], object]] = {
+    "staged": lambda store, value: store.producer("x", staged=value),
+    "keep_prepared": lambda store, value: store.producer("x").init_transactions(keep_prepared=value),
+    "latest_by_key": lambda store, value: store.scan("t", latest_by_key=value),
+    "include_control_rows": lambda store, value: store.scan("t", include_control_rows=value),
+    "transaction_consistent": lambda store, value: store.scan("t", transaction_consistent=value),
+    "include_aborts": lambda store, value: store.history(include_aborts=value),
+    "dry_run": lambda store, value: store.admin.vacuum(dry_run=value),
+    "now": lambda store, value: store.admin.compact_files(now=value),
+    "new_identity": lambda store, value: store.admin.copy(eoslog.connect("memory://"), new_identity=value),
+    "data": lambda store, value: store.admin.verify(data=value),
+    "create": lambda store, value: eoslog.connect("memory://", create=value),
+    "fsync": lambda store, value: eoslog.connect("store", fsync=value),
+    "to_latest": lambda store, value: eoslog.OffsetReset(to_latest=value),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_is_never_a_truth_value(store: Store, name: str) -> None:
+    for wrong in ("0", "no", "", 0, 1, [], 1.0):
+        with pytest.raises(errors.EosLogError, match=f"{name} is .*; it must be true or false"):
+            SWITCHES[name](store, wrong)
+
+
+@pytest.mark.parametrize("text", ["false", "FALSE", " false "])
+def test_an_option_of_an_object_store_may_be_a_text(text: str, tmp_path: Path) -> None:
+    eoslog.connect(tmp_path / "store", fsync=text).admin.create_topic("t")  # type: ignore[arg-type]
+
+    with pytest.raises(errors.InvalidOption, match="read_timeout_ms is 'soon'; it must be a whole number, 1 or more"):
+        eoslog.connect("s3://bucket", read_timeout_ms="soon")  # type: ignore[arg-type]
+
+
+def test_two_keys_that_give_the_same_value_agree(store: Store, opened: list[dict[str, Any]]) -> None:
+    store.producer(config={"delivery.timeout.ms": 7, "message.timeout.ms": "7"})
+
+    assert opened[0]["delivery_timeout_ms"] == 7
+
+
+@pytest.mark.parametrize("create", [{"config": {"acks": "all"}}, {}])
+def test_an_option_with_a_wrong_value_is_named_before_anything_happens(store: Store, create: dict[str, Any]) -> None:
+    before = store.requests.copy()
+
+    with pytest.raises(errors.InvalidOption, match="max_block_ms is None; it must be a whole number of ms, 1 or more"):
+        store.producer("x", max_block_ms=None, **create)  # type: ignore[arg-type]
+
+    assert store.requests == before

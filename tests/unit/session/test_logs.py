@@ -43,7 +43,7 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
 
     store_id = store.describe().store_id
     assert told(caplog, "eoslog.session") == [
-        f"{url}: created store {store_id}",
+        f"created a new store at {url}, its id is {store_id}",
         f"{url}: connected to store {store_id}",
         f"{url}: connected to store {store_id}",
     ]

@@ -63,7 +63,9 @@ def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
             "lgo.*is unknown; did you mean 'log'.*Valid are store, log, local, s3, vacuum",
         ),
         ('[s3]\nendponit_url = "x"\n', r"s3\.endponit_url.*is unknown; did you mean 'endpoint_url'\?"),
-        ("[local]\nfsync = 7\n", "local.fsync"),
+        ("[local]\nfsync = 7\n", "'local.fsync' in .*: must be true or false, not 7"),
+        ("[local]\nfsync = 'off'\n", "'local.fsync' in .*: must be true or false, not 'off'"),
+        ("[log]\ncheckpoint_slots = true\n", "log.checkpoint_slots.*must be a whole number, not True"),
         ("[log\n", "is not TOML"),
     ],
 )
@@ -111,6 +113,8 @@ def test_a_file_that_nobody_names_is_not_read(tmp_path: Path, monkeypatch: pytes
         ("eoslog_s3__regoin", "x", r"eoslog_s3__regoin is unknown; did you mean 'EOSLOG_S3__REGION'\?"),
         ("EOSLOG_S3", '{"regoin": "x"}', r"s3\.regoin.*did you mean 'region'\?"),
         ("EOSLOG_LOG__SLOT_RETENTION_MS", "soon", "log.slot_retention_ms.*integer"),
+        ("EOSLOG_LOCAL__FSYNC", "0", "'local.fsync' in the environment.*must be true or false, not '0'"),
+        ("EOSLOG_LOCAL__FSYNC", "no", "must be true or false, not 'no'"),
         ("EOSLOG_LOG", "no json", "cannot be read"),
         ("EOSLOG_S3__SECRET", "hush", r"EOSLOG_S3__SECRET.*AWS_SECRET_ACCESS_KEY"),
     ],
@@ -194,3 +198,12 @@ def test_the_spark_settings_are_lines_of_a_key_and_a_value() -> None:
 
     assert settings
     assert all(key.startswith("spark.") for key in settings)
+
+
+@pytest.mark.parametrize(("text", "fsync"), [("false", False), ("False", False), ("TRUE", True), ("true", True)])
+def test_a_switch_in_the_environment_is_read_like_one_in_a_configuration(
+    monkeypatch: pytest.MonkeyPatch, text: str, fsync: bool
+) -> None:
+    monkeypatch.setenv("EOSLOG_LOCAL__FSYNC", text)
+
+    assert load_settings().local.fsync is fsync

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import eoslog
 from eoslog.errors import InvalidOption, InvalidRequest
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
@@ -57,10 +58,72 @@ def test_an_s3_url_names_bucket_and_prefix(environment: Environment, url: str) -
     assert store.tail_bytes == 64 * 1024
 
 
-@pytest.mark.parametrize("url", ["s3:/bucket/a", "S3:bucket", "s3a:/bucket", "memory:name"])
+@pytest.mark.parametrize("url", ["s3:/bucket/a", "S3:bucket", "s3a:/bucket", "memory:name", " s3:/bucket"])
 def test_a_url_that_lacks_slashes_is_not_taken_for_a_path(environment: Environment, url: str) -> None:
     with pytest.raises(InvalidOption, match="Two slashes follow the scheme"):
         open_object_store(url, environment)
+
+
+def test_a_file_url_of_a_relative_path_is_refused(environment: Environment) -> None:
+    with pytest.raises(InvalidOption, match="Three slashes follow the scheme"):
+        open_object_store("file:store", environment)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("dbfs:/mnt/x", "gs:/b/s", "abfss:/c/s", "hdfs:/x", "hdfs:x", "http:/h/x", "s3n:/b", "az:/c", "web+hdfs:/x"),
+        *("DBFS:/x", " dbfs:/x", "x-y.z:/a", "files:/x", "wasbs:c", "nn:///x", "gs://b"),
+    ],
+)
+def test_a_url_of_another_system_is_not_taken_for_a_path(
+    tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in (url, Path(url)):
+        with pytest.raises(InvalidOption, match=r"Unknown scheme '[-+.a-z0-9]+' of a store's URL; valid are a local"):
+            eoslog.connect(given)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["C:/a", "c:\\a", "./dbfs:/x", "2024:/x", "a:b", "ab:1", "sub/gs:/x", "-x:/y"])
+def test_a_path_with_a_colon_is_a_path(
+    tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert isinstance(open_object_store(path, environment), LocalStore)
+
+
+@pytest.mark.parametrize("url", ["FILE:{}", "file:{}", "File://{}", "file://localhost{}"])
+def test_the_scheme_of_a_file_url_has_any_case(tmp_path: Path, environment: Environment, url: str) -> None:
+    open_object_store(url.format(tmp_path / "store"), environment).put("a", b"")
+
+    assert (tmp_path / "store" / "a").exists()
+
+
+@pytest.mark.parametrize("wrong", ["0", "no", "off", "", 0, 1, "yes", None])
+@pytest.mark.parametrize(("name", "url"), [("fsync", "store"), ("anon", "s3://bucket")])
+def test_a_switch_of_an_object_store_is_true_or_false(
+    environment: Environment, url: str, name: str, wrong: object
+) -> None:
+    with pytest.raises(InvalidOption, match=f"{name} is .*; it must be true or false"):
+        open_object_store(url, environment, **{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["endpoint_url", "key", "secret", "token", "region", "profile"])
+def test_a_text_of_an_object_store_is_a_string_and_is_not_repeated(environment: Environment, name: str) -> None:
+    with pytest.raises(InvalidOption, match=f"{name} is of type bytes; it must be a string") as caught:
+        open_object_store("s3://bucket", environment, **{name: b"hush"})
+
+    assert "hush" not in str(caught.value)
+
+
+def test_a_path_that_the_system_cannot_encode_is_refused(environment: Environment) -> None:
+    for path in ("\ud800", "a\0b"):
+        with pytest.raises(InvalidOption, match="a character that no path may have"):
+            open_object_store(path, environment)
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/a", "http://host/a", "", "s3:///prefix", "file://host/path", "file://"])

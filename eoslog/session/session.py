@@ -251,7 +251,8 @@ class Session:
                 )
         if not self._may_create and (existing is None or not self._has_log()):
             raise NotAStore(
-                f"there is no eoslog store at {shown_url(self.url)}, and create=False allows no new one. Check the URL"
+                f"there is no eoslog store at {shown_url(self.url)}, and this caller creates none (create=False, "
+                "--no-create). Check the URL"
             )
         if existing is None:
             probe_put_if_absent(self.object_store, self.environment)

@@ -445,3 +445,33 @@ def test_what_an_id_committed_last_is_shown(command: Command, store: eoslog.Stor
     assert told["slot"] == store.read(lambda state, slot: slot)
     assert (told["application_id"], told["version"], told["rows"]) == ("nightly", 3, ["t: 1"])
     assert (told["offsets"], told["versions"]) == (["g: t-0: 5"], ["nightly *: 3"])
+
+
+def test_a_new_store_is_told_on_standard_error(command: Command) -> None:
+    first = command.run("topics", "create", "t", "--json")
+    second = command.run("topics", "create", "u")
+
+    assert json.loads(first.stdout)["topic"] == "t"
+    assert first.stderr == f"created a new store at {command.url}\n"
+    assert second.stderr == ""
+
+
+def test_a_mistyped_place_becomes_no_store_if_none_may_be_created(command: Command) -> None:
+    refused = command.run("topics", "create", "t", "--no-create")
+
+    assert refused.exit_code == 1
+    assert f"there is no eoslog store at {command.url}" in refused.stderr
+    assert not Path(command.url).exists()
+    command.ok("topics", "create", "t")
+    command.ok("topics", "create", "u", "--no-create")
+
+
+@pytest.mark.parametrize("url", ["dbfs:/mnt/x", "gs:/b/s", "s3:/bucket/x"])
+def test_a_misspelled_url_is_no_directory(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = Command(url).run("topics", "create", "t")
+
+    assert result.exit_code == 1
+    assert "valid are a local path, file:///path, memory://name, s3://bucket/prefix" in result.stderr
+    assert list(tmp_path.iterdir()) == []

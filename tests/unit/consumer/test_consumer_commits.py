@@ -141,16 +141,11 @@ def test_an_offset_that_cannot_be_stored_is_refused_by_name(store: Store, given:
     assert store.admin.list_consumer_groups() == []
 
 
-@pytest.mark.parametrize(
-    "place", [("t", True), ("t", "0"), (None, 0), ("t",), "t-0", ("t", 2**63), (["t"], 0)], ids=str
-)
+@pytest.mark.parametrize("place", [("t", True), ("t", "0"), (None, 0), ("t",), "t-0", ("t", 2**63), (5, 0)], ids=str)
 def test_a_place_of_an_offset_is_a_partition(store: Store, place: Any) -> None:
-    places = [{place: 1}] if not isinstance(place[0], list) else []
-
-    for offsets in places:
-        for commit in _commits(store).values():
-            with pytest.raises(errors.InvalidRequest, match=r"a partition is TopicPartition\(topic, partition\), not"):
-                commit(offsets)
+    for commit in _commits(store).values():
+        with pytest.raises(errors.InvalidRequest, match=r"a partition is TopicPartition\(topic, partition\), not"):
+            commit({place: 1})
     for call in (store.consumer().assign, store.consumer().beginning_offsets, store.consumer("g").committed):
         with pytest.raises(errors.InvalidRequest, match=r"TopicPartition\(topic, partition\)"):
             call([place])

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -257,6 +258,81 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         lambda store: store.commits("typed", after_slot=1.5),  # type: ignore[arg-type]
         eoslog.InvalidOption,
         "a slot is a number of the log, not 1.5",
+    ),
+    "a time that is none": (
+        lambda store: store.scan("typed", timestamp=pd.NaT),
+        eoslog.InvalidOption,
+        "timestamp NaT is not a point in time",
+    ),
+    "a topic in a list to write to": (
+        lambda store: store.producer().send(["typed"], b""),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        r"\['typed'\] is not a topic name\. Give a string",
+    ),
+    "rows for a topic in a list": (
+        lambda store: store.producer().send_table(["typed"], pa.table({"id": [1]})),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        r"\['typed'\] is not a topic name\. Give a string",
+    ),
+    "a subscription to a name that is none": (
+        lambda store: store.consumer().subscribe(["records", None]),  # type: ignore[list-item]
+        eoslog.InvalidRequest,
+        r"topics must be a name or a list of names, not \['records', None\]",
+    ),
+    "an offset of more than 64 bits": (
+        lambda store: _assigned(store).seek(eoslog.TopicPartition("typed", 0), 2**63),
+        eoslog.InvalidRequest,
+        "the offset of typed-0 must be an integer, not 9223372036854775808",
+    ),
+    "a wait for a close in words": (
+        lambda store: store.producer().close("5"),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "timeout is '5'; it must be a number of seconds",
+    ),
+    "headers that are a number": (
+        lambda store: store.producer().send("records", b"x", headers=5),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        "headers are a list of pairs, not 5",
+    ),
+    "members that are a number": (
+        lambda store: store.admin.remove_members("g", 5),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "members must be a name or a list of names, not 5",
+    ),
+    "a reset that is none": (
+        lambda store: store.admin.reset_consumer_group_offsets("g", "to_earliest"),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        r"reset is OffsetReset\(to_earliest=True\) or another one, not 'to_earliest'",
+    ),
+    "a reset to a time that is none": (
+        lambda store: eoslog.OffsetReset(to_datetime="2026-01-31"),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "to_datetime is '2026-01-31'; it must be a datetime",
+    ),
+    "findings that are none": (
+        lambda store: store.admin.repair(["x"]),  # type: ignore[list-item]
+        eoslog.InvalidRequest,
+        "findings are those that verify",
+    ),
+    "a copy to a URL": (
+        lambda store: store.admin.copy("memory://"),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "target is a store, as eoslog.connect",
+    ),
+    "a function of progress with other arguments": (
+        lambda store: store.admin.verify(progress=lambda done: None),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "progress must be a function of 3 arguments",
+    ),
+    "an id of a group that is none": (
+        lambda store: store.admin.describe_consumer_group(None),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "group id must be a string that is not empty",
+    ),
+    "an interval of no step": (
+        lambda store: eoslog.Coordinator(store, intervals_ms={"vacuum": "1d"}),  # type: ignore[dict-item]
+        eoslog.InvalidOption,
+        "the interval of vacuum is '1d'; it must be a whole number",
     ),
     "a misspelled topic": (
         lambda store: store.scan("tpyed"),

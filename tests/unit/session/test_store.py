@@ -25,6 +25,20 @@ class Crash(BaseException):
     """The process ends here."""
 
 
+def _interrupt_creation(world: World) -> None:
+    """Create a store, and crash between its description and its log."""
+
+    class CrashingEnvironment(ManualEnvironment):
+        def reached(self, point: str) -> None:
+            if point == "store.create.described":
+                raise Crash
+
+    environment = CrashingEnvironment(world)
+    crashing = Store(FaultyStore(world, environment), environment)
+    with pytest.raises(Crash):
+        crashing.create()
+
+
 @pytest.fixture(params=["memory", "local"])
 def empty(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Store:
     """A place without a store."""
@@ -66,15 +80,7 @@ def test_the_first_topic_lists_the_place_once_and_the_new_log_once(world: World)
 
 
 def test_a_crash_between_the_description_and_the_log_is_gone_on_from(world: World) -> None:
-    class CrashingEnvironment(ManualEnvironment):
-        def reached(self, point: str) -> None:
-            if point == "store.create.described":
-                raise Crash
-
-    environment = CrashingEnvironment(world)
-    crashing = Store(FaultyStore(world, environment), environment)
-    with pytest.raises(Crash):
-        crashing.create()
+    _interrupt_creation(world)
     after = world.process()
     assert [info.path for info in after.object_store.list("")] == [DESCRIPTION_PATH]
     described = after.describe()
@@ -386,3 +392,37 @@ def test_the_grace_of_slots_is_the_stores_and_not_the_process(
 
     assert other.describe().slot_retention_ms == 5_000
     assert other.log.config.slot_retention_ms == other.log.replica.config.slot_retention_ms == 5_000
+
+
+def test_a_caller_that_creates_no_store_leaves_the_place_as_it_is(tmp_path: Path) -> None:
+    place = tmp_path / "mistyped"
+    store = eoslog.connect(place, create=False)
+
+    for call in (lambda: store.admin.create_topic("t"), store.create):
+        with pytest.raises(
+            errors.NotAStore, match="there is no eoslog store at .*mistyped, and this caller creates none"
+        ):
+            call()
+
+    assert not place.exists()
+    assert not store.is_new
+
+
+def test_a_caller_that_creates_no_store_uses_one_that_is_there(tmp_path: Path) -> None:
+    creator = eoslog.connect(tmp_path / "store")
+    creator.admin.create_topic("t")
+    store = eoslog.connect(tmp_path / "store", create=False)
+
+    store.admin.create_topic("u")
+
+    assert store.admin.list_topics() == ["t", "u"]
+    assert (creator.is_new, store.is_new) == (True, False)
+
+
+def test_a_creation_that_was_interrupted_is_not_continued_by_a_caller_that_creates_none(world: World) -> None:
+    _interrupt_creation(world)
+    process = world.process()
+    store = Store(process.object_store, process.environment, may_create=False)
+
+    with pytest.raises(errors.NotAStore, match="this caller creates none"):
+        store.admin.create_topic("t")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -181,6 +182,21 @@ def test_a_missing_path_and_an_unknown_option_are_told(spark: SparkSession, stor
         spark.read.format("eoslog").option("topic", "a").load()
     with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*did you mean 'topic'.*Valid are path, topic"):
         read(spark, store, topics="a")
+
+
+@pytest.mark.parametrize("url", ["dbfs:/mnt/x", "gs:/b/s", "s3:/bucket/x"])
+def test_a_misspelled_url_is_no_directory(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = spark.range(1).selectExpr("id")
+
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*valid are a local path, file:///path"):
+        spark.read.format("eoslog").option("topic", "t").load(url).collect()
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*valid are a local path, file:///path"):
+        rows.write.format("eoslog").options(topic="t", createTopic="true").mode("append").save(url)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_of_a_task_is_reported_without_a_traceback(spark: SparkSession, store: eoslog.Store) -> None:

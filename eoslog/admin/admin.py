@@ -31,7 +31,6 @@ from eoslog.errors import (
     InvalidRequest,
     InvalidTopic,
     counted,
-    is_whole_number,
     quoted,
     shortened,
 )
@@ -112,10 +111,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         check_topic_name(topic)
         _check_partition_count(topic, partitions)
         if isinstance(config, Mapping):
-            for name, value in config.items():
-                if not isinstance(name, str) or not (isinstance(value, (str, bool)) or is_whole_number(value)):
-                    raise InvalidTopic(f"topic {topic}: {quoted(name)}: {quoted(value)} is not a setting and its value")
-            settings = parsed_settings(topic, (f"{name}={value}" for name, value in config.items()))
+            texts = (f"{shortened(name)}={shortened(value)}" for name, value in config.items())
+            settings = parsed_settings(topic, texts)
             config = changed_config(topic, TopicConfig(), settings)
         if config is not None and not isinstance(config, TopicConfig):
             raise InvalidTopic(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.errors import is_whole_number, quoted
+from eoslog.errors import quoted
 from eoslog.format.column_types import digits_before_point, kind_of, whole_numbers
 from eoslog.format.statistics import Value, order
 from eoslog.read.predicate import Below, Condition, Not, OneOf
@@ -134,7 +134,7 @@ def _placed(literal: Literal, data_type: Any) -> _Placed:
 
 def _within(value: Value, data_type: pa.DataType) -> int:
     """Return -1 or 1 if the value is below or above the type's range, else 0."""
-    if not is_whole_number(value):
+    if not isinstance(value, int) or isinstance(value, bool):
         return 0
     numbers = whole_numbers(data_type)
     return -1 if value < numbers.start else int(value >= numbers.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from eoslog.consumer.consumer import Consumer
 from eoslog.consumer.consumer_records import ConsumerRecord
-from eoslog.errors import ConcurrentAccess, Wakeup
+from eoslog.errors import ConcurrentAccess, InvalidRequest, Wakeup
 from eoslog.state.names import TopicPartition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
@@ -259,3 +260,20 @@ def test_a_wakeup_may_be_called_on_a_closed_consumer(store: Store) -> None:
     consumer.close()
 
     consumer.wakeup()
+
+
+def test_a_poll_without_a_limit_waits_for_rows_or_a_wakeup(store: Store) -> None:
+    consumer = assigned(store, T0)
+    send(store, b"a")
+
+    assert taken(consumer.poll(math.inf)) == [b"a"]
+
+    consumer.wakeup()
+    with pytest.raises(Wakeup):
+        consumer.poll(math.inf)
+
+
+@pytest.mark.parametrize("wrong", [True, None, "1", math.nan, -0.1, -math.inf, [], 1j], ids=str)
+def test_a_timeout_of_a_poll_is_a_number_of_seconds(store: Store, wrong: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"timeout is .*; it must be 0 or more, a number of seconds"):
+        assigned(store, T0).poll(wrong)

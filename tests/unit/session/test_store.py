@@ -400,7 +400,7 @@ def test_a_caller_that_creates_no_store_leaves_the_place_as_it_is(tmp_path: Path
 
     for call in (lambda: store.admin.create_topic("t"), store.create):
         with pytest.raises(
-            errors.NotAStore, match="there is no eoslog store at .*mistyped, and this caller creates none"
+            errors.NotAStore, match=r"there is no eoslog store at .*mistyped, and this caller creates none"
         ):
             call()
 

@@ -208,11 +208,18 @@ class StagedFilesExpired(AbortableError):
     """Staged files are older than vacuum's horizon. They may be deleted, so they cannot be committed."""
 
 
-class IllegalGeneration(AbortableError):
-    """The consumer group has a newer generation (KIP-447)."""
+class CommitFailed(AbortableError):
+    """The consumer group has gone on without this consumer (Kafka's ``CommitFailedException``). Nothing was committed.
+
+    Poll again: the consumer goes on with its partitions, from the offsets that the group has committed.
+    """
 
 
-class UnknownMember(AbortableError):
+class IllegalGeneration(CommitFailed):
+    """A partition has moved to another member since the generation of the commit (KIP-447, KIP-1251)."""
+
+
+class UnknownMember(CommitFailed):
     """The consumer is not a member of its group, or no longer."""
 
 

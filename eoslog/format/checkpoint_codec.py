@@ -97,6 +97,7 @@ class _StoredMember(Model):
     group_instance_id: Identifier | None
     assigned: tuple[_StoredPartitionId, ...]
     revoking: tuple[_StoredPartitionId, ...]
+    since: tuple[tuple[Hex, PartitionIndex, _Generation], ...]
 
 
 class _StoredGroup(Model):
@@ -209,7 +210,13 @@ def _member(stored: _StoredMember) -> Member:
         stored.group_instance_id,
         tuple(PartitionId(*partition_id) for partition_id in stored.assigned),
         tuple(PartitionId(*partition_id) for partition_id in stored.revoking),
+        {PartitionId(topic_id, partition): generation for topic_id, partition, generation in stored.since},
     )
+
+
+def _member_row(member: Member) -> dict[str, Any]:
+    since = [[*partition_id, generation] for partition_id, generation in member.since.items()]
+    return fields_of(member) | {"since": since}
 
 
 class Part(NamedTuple):
@@ -464,7 +471,7 @@ def _encode_store(state: StoreState) -> bytes:
                     "group": name,
                     "generation": group.generation,
                     "empty_since_ms": group.empty_since_ms,
-                    "members": {member_id: fields_of(member) for member_id, member in group.members.items()},
+                    "members": {member_id: _member_row(member) for member_id, member in group.members.items()},
                     "offsets": [[*partition_id, *offset] for partition_id, offset in group.offsets.items()],
                 }
                 for name, group in state.groups.items()

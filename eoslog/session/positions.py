@@ -172,18 +172,18 @@ def group_offsets(
 def with_added(offsets: Sequence[GroupOffsets], added: GroupOffsets) -> tuple[GroupOffsets, ...]:
     """Return a transaction's group offsets after ``added``. The newest offset of each partition counts.
 
-    An item of an earlier generation stays, even if no offset is left in it. Its rows are in the transaction, so the end
-    of the transaction must still check that generation.
+    An item of an earlier generation keeps its partitions, and gets their newest offsets. Its rows are in the
+    transaction, so the end of the transaction must still check that its member has kept these partitions since.
     """
-    newer = {(each.topic_id, each.partition) for each in added.offsets}
+    newest = {(each.topic_id, each.partition): each for each in added.offsets}
     same = added.offsets
     others = []
     for before in offsets:
         kept = before.offsets
         if before.group == added.group:
-            kept = tuple(each for each in kept if (each.topic_id, each.partition) not in newer)
+            kept = tuple(newest.get((each.topic_id, each.partition), each) for each in kept)
         if before.model_copy(update={"offsets": ()}) == added.model_copy(update={"offsets": ()}):
-            same = kept + same
+            same = tuple(each for each in kept if (each.topic_id, each.partition) not in newest) + same
         else:
             others.append(before.model_copy(update={"offsets": kept}))
     return (*others, added.model_copy(update={"offsets": same}))

@@ -199,11 +199,7 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
     if assignment.keys() != changed.members.keys():
         raise InvalidEntry(f"group {entry.group!r}: the assignment does not list exactly the members")
     members = {
-        member_id: replace(
-            member,
-            assigned=assignment[member_id],
-            revoking=tuple(sorted({*member.assigned, *member.revoking} - set(assignment[member_id]))),
-        )
+        member_id: _assigned(member, assignment[member_id], entry.generation)
         for member_id, member in changed.members.items()
     }
     _check_assignment(draft, entry.group, members)
@@ -216,6 +212,15 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
     draft.groups[entry.group] = Group(
         entry.generation, members, group.offsets, is_empty_since(group, members, draft.time_ms)
     )
+
+
+def _assigned(member: Member, assigned: tuple[PartitionId, ...], generation: int) -> Member:
+    """Return the member with a new assignment. It gives up the other partitions that it holds."""
+    revoking = tuple(sorted(set(member.held) - set(assigned)))
+    # A partition that it has held without interruption keeps its generation, so that the member may still commit what
+    # it read in that generation.
+    since = {partition_id: member.since.get(partition_id, generation) for partition_id in (*assigned, *revoking)}
+    return replace(member, assigned=assigned, revoking=revoking, since=since)
 
 
 def _is_joined(group: Group, member: GroupMember) -> bool:
@@ -232,7 +237,7 @@ def _changed(group: Group, joined: Sequence[GroupMember], left: Sequence[str], r
     for member_id in revoked:
         if member_id not in members or not members[member_id].revoking:
             raise InvalidEntry(f"{member_id!r} has nothing to give up")
-        members[member_id] = replace(members[member_id], revoking=())
+        members[member_id] = _without_revoking(members[member_id])
     for member in joined:
         before = members.get(member.member_id)
         if before is None and member.group_instance_id is not None:
@@ -251,16 +256,17 @@ def _replaced(members: dict[str, Member], group_instance_id: str) -> Member | No
     The old member is fenced and can no longer commit. The partitions that it was about to give up are therefore free.
     """
     holder = static_member(Group(0, members, {}), group_instance_id)
-    return None if holder is None else replace(members.pop(holder), revoking=())
+    return None if holder is None else _without_revoking(members.pop(holder))
+
+
+def _without_revoking(member: Member) -> Member:
+    since = {partition_id: member.since[partition_id] for partition_id in member.assigned}
+    return replace(member, revoking=(), since=since)
 
 
 def _without_others(target: Assignment, members: Mapping[str, Member]) -> Assignment:
     """Return the part of each member's target that it may read now: no other member still holds these partitions."""
-    holders = {
-        partition_id: member_id
-        for member_id, member in members.items()
-        for partition_id in (*member.assigned, *member.revoking)
-    }
+    holders = {partition_id: member_id for member_id, member in members.items() for partition_id in member.held}
     return {
         member_id: tuple(
             partition_id for partition_id in partition_ids if holders.get(partition_id, member_id) == member_id
@@ -298,7 +304,7 @@ def _check_assignment(draft: Draft, group_id: str, members: Mapping[str, Member]
     topic_of = {partition_id: name for name, partition_ids in to_read.items() for partition_id in partition_ids}
     held: set[PartitionId] = set()
     for member_id, member in members.items():
-        for partition_id in (*member.assigned, *member.revoking):
+        for partition_id in member.held:
             if partition_id in held:
                 raise InvalidEntry(
                     f"group {group_id!r}: partition {partition_id.partition} would be assigned to two members"

@@ -26,6 +26,7 @@ from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import CommittedOffset, Group, Member, StoreState
 
 EMPTY_GROUP = Group(0, {}, {})
+_POLL_AGAIN = "Poll again: the consumer then goes on from the committed offsets of the partitions that it has"
 
 
 def group_named(state: StoreState | Draft, group_id: str) -> Group:
@@ -61,9 +62,10 @@ def check_offsets(draft: Draft, committed: GroupOffsets) -> None:
     if not is_from_outside(committed):
         if committed.group not in draft.groups and committed.generation >= 0:
             raise IllegalGeneration(
-                f"group {committed.group!r} no longer exists; the consumer is at generation {committed.generation}"
+                f"group {committed.group!r} no longer exists; the consumer is at generation {committed.generation}. "
+                f"{_POLL_AGAIN}"
             )
-        _check_member(draft.groups.get(committed.group, EMPTY_GROUP), committed, partition_ids)
+        _check_member(draft, committed, partition_ids)
     for partition_id in partition_ids:
         partition_of(draft, partition_id)
 
@@ -88,7 +90,8 @@ def is_from_outside(committed: GroupOffsets) -> bool:
     return committed.generation < 0 and not committed.member_id and committed.group_instance_id is None
 
 
-def _check_member(group: Group, committed: GroupOffsets, partition_ids: Iterable[PartitionId]) -> None:
+def _check_member(draft: Draft, committed: GroupOffsets, partition_ids: Iterable[PartitionId]) -> None:
+    group = draft.groups.get(committed.group, EMPTY_GROUP)
     if committed.group_instance_id is not None:
         holder = static_member(group, committed.group_instance_id)
         if holder is not None and holder != committed.member_id:
@@ -98,28 +101,47 @@ def _check_member(group: Group, committed: GroupOffsets, partition_ids: Iterable
             )
     member = group.members.get(committed.member_id)
     if member is None:
-        raise UnknownMember(f"{committed.member_id!r} is not a member of group {committed.group!r}")
-    if committed.generation != group.generation:
+        raise UnknownMember(
+            f"{committed.member_id!r} is not a member of group {committed.group!r}, or no longer. {_POLL_AGAIN}"
+        )
+    if not 0 <= committed.generation <= group.generation:
         raise IllegalGeneration(
-            f"group {committed.group!r} is at generation {group.generation}, the consumer at {committed.generation}"
+            f"group {committed.group!r} is at generation {group.generation}, the consumer at {committed.generation}. "
+            f"{_POLL_AGAIN}"
         )
     for partition_id in partition_ids:
-        # A member may commit for a partition that it is about to give up, and for one that no member reads. Once
-        # another member has the partition, a late commit would overwrite that member's position.
-        if (
-            partition_id not in member.assigned
-            and partition_id not in member.revoking
-            and _owner(group, partition_id) is not None
-        ):
-            raise IllegalGeneration(
-                f"partition {partition_id.partition} of topic {partition_id.topic_id} is assigned to another member of "
-                f"group {committed.group!r}, since this one gave it up"
-            )
+        _check_partition(draft, group, member, committed, partition_id)
+
+
+def _check_partition(
+    draft: Draft, group: Group, member: Member, committed: GroupOffsets, partition_id: PartitionId
+) -> None:
+    """Check that no other member has had a partition since the generation of a commit (KIP-1251).
+
+    Raises:
+        IllegalGeneration
+    """
+    since = member.since.get(partition_id)
+    if since is not None:
+        # A rebalance elsewhere in the group does not concern a partition that the member has kept, or must still give
+        # up. But if the partition came back, another member may have read it and committed in between.
+        if since <= committed.generation:
+            return
+    elif committed.generation == group.generation and _owner(group, partition_id) is None:
+        # No member has the partition, and none has had it in this generation: a member that loses one, by giving it up
+        # or by leaving, ends the generation.
+        return
+    topic = draft.topics.get(partition_id.topic_id)
+    name = partition_id.topic_id if topic is None else topic.topic
+    raise IllegalGeneration(
+        f"partition {partition_id.partition} of topic {name} was not this member's at all times since generation "
+        f"{committed.generation} of group {committed.group!r}, which is at generation {group.generation}. {_POLL_AGAIN}"
+    )
 
 
 def _owner(group: Group, partition_id: PartitionId) -> str | None:
     for member_id, member in group.members.items():
-        if partition_id in member.assigned or partition_id in member.revoking:
+        if partition_id in member.since:
             return member_id
     return None
 
@@ -151,7 +173,12 @@ def without_topic(group: Group, topic_id: str) -> Group:
         return tuple(partition_id for partition_id in partition_ids if partition_id.topic_id != topic_id)
 
     members = {
-        member_id: replace(member, assigned=rest(member.assigned), revoking=rest(member.revoking))
+        member_id: replace(
+            member,
+            assigned=rest(member.assigned),
+            revoking=rest(member.revoking),
+            since={partition_id: member.since[partition_id] for partition_id in rest(member.since)},
+        )
         for member_id, member in group.members.items()
     }
     offsets = {

@@ -163,12 +163,17 @@ def _groups(state: StoreState, slot: int) -> Iterator[Broken]:
     for name, group in state.groups.items():
         owners: set[PartitionId] = set()
         for member in group.members.values():
-            for partition_id in (*member.assigned, *member.revoking):
+            for partition_id in member.held:
                 if partition_id in owners:
                     yield Broken(
                         "groups-inconsistent", f"two members of group {name!r} read the partition", partition_id
                     )
                 owners.add(partition_id)
+            if member.since.keys() != set(member.held) or any(
+                each > group.generation for each in member.since.values()
+            ):
+                problem = f"group {name!r} does not know since which generation a member has its partitions"
+                yield Broken("groups-inconsistent", problem)
         for partition_id in sorted(owners | group.offsets.keys()):
             if partition_id not in state.partitions:
                 yield Broken(

@@ -189,6 +189,13 @@ class Member:
     """The partitions that it reads, in order."""
     revoking: tuple[PartitionId, ...] = ()
     """The partitions that it must give up. No other member reads them until it has done so."""
+    since: Mapping[PartitionId, int] = field(default_factory=dict)
+    """The generation in which it got each partition of ``assigned`` and ``revoking`` (KIP-1251)."""
+
+    @property
+    def held(self) -> tuple[PartitionId, ...]:
+        """The partitions for which it may commit: those that it reads and those that it must give up."""
+        return (*self.assigned, *self.revoking)
 
 
 @dataclass(frozen=True, slots=True)

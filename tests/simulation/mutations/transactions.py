@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from eoslog.errors import Replayed
 from eoslog.producer.producer import Producer
 from eoslog.producer.sender import InFlightBatches
 from eoslog.producer.transaction_manager import TransactionManager
+from eoslog.session.positions import with_added
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import expiry as forgetting
 from eoslog.state import group_members as members
@@ -17,7 +18,15 @@ from eoslog.state import groups, producer_ids, transaction_requests, transaction
 from eoslog.state.application_versions import check_application_version, last_version
 from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
-from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState, Transaction, TransactionState
+from eoslog.state.names import PartitionId
+from eoslog.state.store_state import (
+    ApplicationVersionKey,
+    LastVersion,
+    Member,
+    StoreState,
+    Transaction,
+    TransactionState,
+)
 from eoslog.state.transactions import timed_out
 from eoslog.storage.clock import StoreClock
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
@@ -235,7 +244,45 @@ def offsets_kept_by_an_abort() -> Iterator[None]:
 @mutation(PIPELINES)
 def generation_not_checked() -> Iterator[None]:
     """A commit's offsets are taken from any member of any generation: what one has given up is processed twice."""
-    with method(groups, "_check_member", lambda group, committed, places: None):
+    with method(groups, "_check_member", lambda draft, committed, places: None):
+        yield
+
+
+@mutation(
+    unit_test="unit/state/test_groups.py::test_a_partition_that_came_back_is_refused_at_the_generations_before[1]"
+)
+def partition_that_came_back_counts_as_kept() -> Iterator[None]:
+    """A commit of an earlier generation is taken if the member has the partition now: what another member processed
+    and committed in between is processed twice."""
+    original = members._assigned
+
+    def assigned(member: Member, places: tuple[PartitionId, ...], generation: int) -> Member:
+        return original(replace(member, since={}), places, 0)
+
+    with method(members, "_assigned", assigned):
+        yield
+
+
+@mutation(
+    unit_test="unit/consumer/test_group_generations.py::"
+    "test_offsets_of_a_partition_that_came_back_are_refused_beside_later_ones[later1]"
+)
+def partitions_of_earlier_items_forgotten() -> Iterator[None]:
+    """A transaction forgets where an offset was replaced that it was first sent in an earlier generation: rows that
+    another member has read in between are committed twice."""
+    original = with_added
+
+    def added_alone(offsets: Sequence[GroupOffsets], added: GroupOffsets) -> tuple[GroupOffsets, ...]:
+        newer = {(each.topic_id, each.partition) for each in added.offsets}
+        kept = [
+            each.model_copy(
+                update={"offsets": tuple(it for it in each.offsets if (it.topic_id, it.partition) not in newer)}
+            )
+            for each in offsets
+        ]
+        return original(kept, added)
+
+    with instead_of(original, added_alone):
         yield
 
 

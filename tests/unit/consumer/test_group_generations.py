@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog import errors
+from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.groups import T0, T1, member, members, send
@@ -38,16 +39,64 @@ def test_a_zombie_cannot_commit_offsets(store: Store, world: World) -> None:
     assert alive.committed([T0]) == {T0: None}
 
 
-def test_a_member_of_an_older_generation_cannot_commit_before_it_polls(store: Store, world: World) -> None:
+def test_a_member_commits_after_another_joined_or_left_before_it_polls(store: Store, world: World) -> None:
+    send(store, b"0", partition=0)
+    send(store, b"1", partition=1)
     first = member(world)
     second = member(world)
-    with pytest.raises(errors.IllegalGeneration):
-        first.commit({T0: 5})
-
+    first.commit()
+    assert first.committed([T0, T1]) == {T0: (1, "", -1), T1: (1, "", -1)}
     first.poll(0)
-    first.commit({next(iter(first.assignment())): 5})
+    second.poll(0)
+    send(store, b"2", partition=0)
+    first.poll(0)
+    second.close()
 
-    assert first.group_metadata().generation == second.group_metadata().generation
+    first.commit()
+
+    assert first.committed(T0) == 2
+
+
+def test_a_loop_of_poll_and_commit_survives_members_that_join_and_leave(store: Store, world: World) -> None:
+    first = member(world)
+    seen: list[bytes] = []
+    for number in range(12):
+        send(store, b"%d" % number, partition=number % 2)
+        other = member(world) if number % 3 == 0 else None
+        seen += [record.value for record in first.poll(0)]
+        first.commit()
+        if other is not None:
+            seen += [record.value for record in other.poll(0)]
+            other.commit()
+            other.close()
+        first.commit()
+    seen += [record.value for record in first.poll(0)]
+
+    assert sorted(seen) == sorted(b"%d" % number for number in range(12))
+
+
+def test_a_commit_by_positions_from_before_a_partition_went_away_and_came_back_is_refused(
+    store: Store, world: World
+) -> None:
+    """Between the two another member has read and committed more: its offset must stay."""
+    first = member(world)
+    before = first.group_metadata()
+    second = member(world)
+    first.poll(0)
+    second.poll(0)
+    second.commit({T1: 9})
+    second.close()
+    first.poll(0)
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: 5, T1: 5}, before)
+
+    with pytest.raises(errors.CommitFailed, match="Poll again"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+
+    assert first.committed([T0, T1]) == {T0: None, T1: (9, "", -1)}
 
 
 @pytest.mark.parametrize("evicted", [True, False])
@@ -57,35 +106,59 @@ def test_a_transaction_of_an_evicted_consumer_can_only_be_aborted(store: Store, 
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"out")
-    producer.send_offsets_to_transaction({T0: 5}, zombie.group_metadata())
+    producer.send_offsets_to_transaction({T1: 5}, zombie.group_metadata())
     if evicted:
         world.pass_time(50_000)
     member(world)
+    zombie.poll(0)
 
-    with pytest.raises((errors.IllegalGeneration, errors.UnknownMember)):
+    with pytest.raises(errors.UnknownMember if evicted else errors.IllegalGeneration):
         producer.commit_transaction()
     producer.abort_transaction()
 
     assert store.scan("t").record_count == 0
-    assert store.consumer("g").committed([T0]) == {T0: None}
+    assert store.consumer("g").committed([T1]) == {T1: None}
 
 
-@pytest.mark.parametrize("newer", [T0, T1])
-def test_offsets_of_an_earlier_generation_are_refused_beside_later_ones(
-    store: Store, world: World, newer: TopicPartition
-) -> None:
-    """Between the two another member may have read the same records, committed them, and left."""
+def test_a_transaction_commits_although_another_member_joined(store: Store, world: World) -> None:
     consumer = member(world)
     producer = store.producer("tx")
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"out")
-    producer.send_offsets_to_transaction({T0: 5}, consumer.group_metadata())
+    producer.send_offsets_to_transaction({T0: 5, T1: 6}, consumer.group_metadata())
+    member(world)
+
+    producer.commit_transaction()
+
+    assert store.consumer("g").committed([T0, T1]) == {T0: (5, "", -1), T1: (6, "", -1)}
+
+
+def transaction_over_a_rebalance(
+    store: Store, world: World, earlier: TopicPartition, later: TopicPartition
+) -> Producer:
+    """A transaction with offsets from before and after the time in which another member had partition 1."""
+    consumer = member(world)
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"out")
+    producer.send_offsets_to_transaction({earlier: 5}, consumer.group_metadata())
     other = member(world)
     consumer.poll(0)
+    other.poll(0)
     other.close()
     consumer.poll(0)
-    producer.send_offsets_to_transaction({newer: 6}, consumer.group_metadata())
+    producer.send_offsets_to_transaction({later: 6}, consumer.group_metadata())
+    return producer
+
+
+@pytest.mark.parametrize("later", [T0, T1])
+def test_offsets_of_a_partition_that_came_back_are_refused_beside_later_ones(
+    store: Store, world: World, later: TopicPartition
+) -> None:
+    """Between the two another member may have read the same records, committed them, and left."""
+    producer = transaction_over_a_rebalance(store, world, T1, later)
 
     with pytest.raises(errors.IllegalGeneration):
         producer.commit_transaction()
@@ -93,6 +166,16 @@ def test_offsets_of_an_earlier_generation_are_refused_beside_later_ones(
 
     assert store.scan("t").record_count == 0
     assert store.consumer("g").committed([T0, T1]) == {T0: None, T1: None}
+
+
+@pytest.mark.parametrize("later", [T0, T1])
+def test_offsets_of_a_partition_that_stayed_are_committed_beside_later_ones(
+    store: Store, world: World, later: TopicPartition
+) -> None:
+    transaction_over_a_rebalance(store, world, T0, later).commit_transaction()
+
+    committed = store.consumer("g").committed([T0, T1])
+    assert {place: found.offset for place, found in committed.items() if found} == {T0: 5} | {later: 6}
 
 
 @pytest.mark.parametrize("staged", [False, True])

@@ -185,7 +185,9 @@ def test_offsets_of_a_member_that_its_group_left_behind_are_refused_and_leave_no
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("foo", b"output", partition=0)
-        producer.send_offsets_to_transaction({FOO_0: 100}, stale)
+        producer.send_offsets_to_transaction({FOO_0: 100, FOO_1: 100}, stale)
+        member.poll(0)
+        assert member.assignment() == {FOO_0}
 
         with pytest.raises(IllegalGeneration):
             producer.commit_transaction()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import (
+    CommitFailed,
     EosLogError,
     FencedInstanceId,
     IllegalGeneration,
@@ -63,8 +64,27 @@ def two_members() -> History:
     return history
 
 
+def two_members_and_one_that_left() -> History:
+    """At generation 4; ``m1`` reads partition 0 since generation 1 and ``m2`` partition 1 since generation 2."""
+    history = two_members()
+    history.change_group(joining("m3"))
+    history.change_group(left=["m3"])
+    return history
+
+
+def came_back() -> History:
+    """At generation 3; ``m1`` reads partition 0 since generation 1, and again partition 1, which ``m2`` had."""
+    history = two_members()
+    history.change_group(left=["m2"])
+    return history
+
+
 REFUSED: dict[str, tuple[GroupOffsets, type[EosLogError]]] = {
-    "a generation that is over": (offsets_of("g", 42, 1, "m1"), IllegalGeneration),
+    "a generation before the member had the partition": (offsets_of("g", 42, 1, "m2", partition=1), IllegalGeneration),
+    "a generation that is over, for a partition given up": (
+        offsets_of("g", 42, 1, "m1", partition=1),
+        IllegalGeneration,
+    ),
     "a generation that is not yet": (offsets_of("g", 42, 3, "m1"), IllegalGeneration),
     "a member id without a generation": (offsets_of("g", 42, -1, "m1"), IllegalGeneration),
     "a generation without a member id": (offsets_of("g", 42, 2), UnknownMember),
@@ -87,6 +107,78 @@ def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogErr
     assert type(history.refused(lambda draft: EndTransaction(request).apply(draft))) is error
     assert type(history.refused(lambda draft: draft.append(plain))) is error
     assert position(history) is None
+
+
+def may_commit(history: History, committed: GroupOffsets) -> bool:
+    """Whether a commit is accepted; a transaction gets the same answer as a plain commit."""
+    request = end_request("tx", history.init(), "commit", offsets=(committed,), time_ms=0)
+    answers = []
+    for propose in (
+        lambda draft: EndTransaction(request).apply(draft),
+        lambda draft: draft.append(OffsetsCommitted(committed=committed, time_ms=0)),
+    ):
+        try:
+            history.append(propose)
+        except IllegalGeneration:
+            answers.append(False)
+        else:
+            answers.append(True)
+    assert len(set(answers)) == 1
+    return answers[0]
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3, 4])
+def test_a_partition_that_its_member_has_kept_is_accepted_at_each_generation_since(generation: int) -> None:
+    history = two_members_and_one_that_left()
+
+    assert may_commit(history, offsets_of("g", 42, generation, "m1"))
+    assert may_commit(history, offsets_of("g", 42, generation, "m2", partition=1)) == (generation >= 2)
+
+
+def test_a_partition_that_its_member_must_give_up_is_accepted_at_the_generation_before() -> None:
+    history = History()
+    history.change_group(joining("m1"))
+    history.change_group(joining("m2"))
+
+    assert may_commit(history, offsets_of("g", 42, 1, "m1", partition=1))
+    history.change_group(revoked=["m1"])
+    assert not may_commit(history, offsets_of("g", 42, 1, "m1", partition=1))
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3])
+def test_a_partition_that_came_back_is_refused_at_the_generations_before(generation: int) -> None:
+    history = came_back()
+
+    assert may_commit(history, offsets_of("g", 42, generation, "m1", partition=1)) == (generation == 3)
+    assert may_commit(history, offsets_of("g", 42, generation, "m1", partition=0))
+
+
+def test_a_partition_that_was_never_handed_over_stays_its_members() -> None:
+    history = History()
+    history.change_group(joining("m1"))
+    history.change_group(joining("m2"))
+    history.change_group(left=["m2"])
+
+    assert may_commit(history, offsets_of("g", 42, 1, "m1", partition=1))
+
+
+def test_a_partition_that_nobody_in_the_group_reads_is_refused_at_an_earlier_generation() -> None:
+    history = two_members()
+    history.append(lambda draft: draft.append(topic_created("u", OTHER_TOPIC_ID)))
+
+    assert not may_commit(history, offsets_of("g", 42, 1, "m1", OTHER_TOPIC_ID))
+    assert may_commit(history, offsets_of("g", 42, 2, "m1", OTHER_TOPIC_ID))
+
+
+def test_a_refused_commit_says_to_poll_again() -> None:
+    history = came_back()
+    plain = OffsetsCommitted(committed=offsets_of("g", 42, 1, "m1", partition=1), time_ms=0)
+    unknown = OffsetsCommitted(committed=offsets_of("g", 42, 3, "m2", partition=1), time_ms=0)
+
+    for entry in (plain, unknown):
+        error = history.refused(lambda draft, entry=entry: draft.append(entry))
+        assert isinstance(error, CommitFailed)
+        assert "Poll again" in str(error)
 
 
 def test_a_group_that_is_not_there_is_at_no_generation() -> None:
@@ -121,10 +213,12 @@ def test_the_generation_is_checked_at_the_slot_that_commits() -> None:
     identity = history.init()
     history.change_group(joining("m1"))
     request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 1, "m1"),), time_ms=0)
-    history.change_group(joining("m2"))
+    history.change_group(joining("m2"), left=["m1"])
+    history.change_group(joining("m1"))
+    history.change_group(revoked=["m2"])
 
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)
-    current = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 2, "m1"),), time_ms=0)
+    current = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 3, "m1", partition=1),), time_ms=0)
     history.append(lambda draft: EndTransaction(current).apply(draft).identity)
 
 

@@ -252,8 +252,7 @@ def generation_not_checked() -> Iterator[None]:
     unit_test="unit/state/test_groups.py::test_a_partition_that_came_back_is_refused_at_the_generations_before[1]"
 )
 def partition_that_came_back_counts_as_kept() -> Iterator[None]:
-    """A commit of an earlier generation is taken if the member has the partition now: what another member processed
-    and committed in between is processed twice."""
+    """A partition that came back counts as kept: what another member committed in between is processed twice."""
     original = members._assigned
 
     def assigned(member: Member, places: tuple[PartitionId, ...], generation: int) -> Member:
@@ -268,8 +267,7 @@ def partition_that_came_back_counts_as_kept() -> Iterator[None]:
     "test_offsets_of_a_partition_that_came_back_are_refused_beside_later_ones[later1]"
 )
 def partitions_of_earlier_items_forgotten() -> Iterator[None]:
-    """A transaction forgets where an offset was replaced that it was first sent in an earlier generation: rows that
-    another member has read in between are committed twice."""
+    """An offset that is replaced takes its generation along: rows that another member has read are there twice."""
     original = with_added
 
     def added_alone(offsets: Sequence[GroupOffsets], added: GroupOffsets) -> tuple[GroupOffsets, ...]:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -16,7 +17,15 @@ import eoslog
 from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import COUNT, Param, Session, command, command_group
 from eoslog.cli.rendering import json_text, progress, shown
-from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit, counted
+from eoslog.errors import (
+    CommitFailed,
+    EosLogError,
+    InvalidRequest,
+    SchemaMismatch,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+    counted,
+)
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.state.store_state import Topic
 
@@ -165,7 +174,8 @@ def consume(
         with_transaction=print_transaction,
     ) as consumer:
         if partition is None:
-            consumer.subscribe([topic])
+            # Without the commit, the next reader of a partition would print its last records again.
+            consumer.subscribe([topic], on_revoked=partial(_give_up, consumer), on_lost=partial(_tell_lost, consumer))
         else:
             place = eoslog.TopicPartition(topic, partition)
             consumer.assign([place])
@@ -215,13 +225,40 @@ def _seek_back(consumer: eoslog.Consumer, records: list[eoslog.ConsumerRecord]) 
         consumer.seek(eoslog.TopicPartition(record.topic, record.partition), record.offset)
 
 
+def _tell_lost(consumer: eoslog.Consumer, lost: Iterable[eoslog.TopicPartition]) -> None:
+    places = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
+    click.echo(
+        f"group {consumer.group_id} went on without this consumer: records of {places} that were printed since the "
+        "last commit may be printed again",
+        err=True,
+    )
+
+
+def _give_up(consumer: eoslog.Consumer, revoked: Iterable[eoslog.TopicPartition]) -> None:
+    try:
+        _commit_moved(consumer, revoked)
+    except CommitFailed:
+        _tell_lost(consumer, revoked)
+
+
 def _commit(consumer: eoslog.Consumer) -> None:
-    """Commit the positions of a member of a group that are not committed yet. An idle member writes nothing."""
+    # If the group has evicted this consumer, the next poll or the end of the membership says so.
+    with suppress(CommitFailed):
+        _commit_moved(consumer, consumer.assignment())
+
+
+def _commit_moved(consumer: eoslog.Consumer, partitions: Iterable[eoslog.TopicPartition]) -> None:
+    """Commit the positions of a member of a group that are not committed yet. An idle member writes nothing.
+
+    Raises:
+        CommitFailed: the group has gone on without this consumer.
+    """
     if consumer.group_id is None:
         return
     moved: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata] = {}
-    for place in consumer.assignment():
-        with suppress(UnstableOffsetCommit):
+    for place in partitions:
+        # A deleted topic has no offsets. It may be what takes the partition away.
+        with suppress(UnstableOffsetCommit, UnknownTopicOrPartition):
             position = consumer.position(place)
             known = consumer.committed([place])[place]
             if known is None or known.offset != position:

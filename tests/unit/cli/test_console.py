@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable, Iterable
 
 import pytest
 
 import eoslog
+from eoslog.cli import console
 from tests.unit.cli.command import Command
 
 ALL = ("--from-beginning", "--timeout", "0")
@@ -241,6 +243,66 @@ def test_a_group_that_prints_nothing_new_commits_nothing(command: Command, store
 
     assert command.json("offsets", "t", "--group", "g") == before
     assert store.read(committed_in) == slots
+
+
+def while_it_prints(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen while the first record is printed."""
+    parts = console._parts
+    acts = iter([act])
+
+    def acting(record: eoslog.ConsumerRecord, *columns: bool) -> Iterable[bytes]:
+        for each in acts:
+            each()
+        return parts(record, *columns)
+
+    monkeypatch.setattr(console, "_parts", acting)
+
+
+def test_a_group_that_another_joins_while_it_prints_commits_what_was_printed(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.ok("topics", "create", "two", "--partitions", "2")
+    command.ok("console", "produce", "two", "--partition", "0", text="a\n")
+    command.ok("console", "produce", "two", "--partition", "1", text="b\n")
+    consume = ("console", "consume", "two", "--group", "g", "--from-beginning")
+    other = store.consumer("g")
+    other.subscribe("two")
+    while_it_prints(monkeypatch, lambda: other.poll(0))
+
+    result = command.run(*consume, "--max-records", "2")
+    other.close()
+
+    assert (sorted(result.stdout.split()), result.stderr, result.exit_code) == (["a", "b"], "", 0)
+    assert command.ok(*consume, "--timeout", "0") == ""
+
+
+def test_a_partition_that_moves_to_another_member_is_not_printed_again(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.ok("topics", "create", "two", "--partitions", "2")
+    command.ok("console", "produce", "two", "--partition", "0", text="a\n")
+    command.ok("console", "produce", "two", "--partition", "1", text="b\n")
+    other = store.consumer("g", auto_offset_reset="earliest")
+    other.subscribe("two")
+    while_it_prints(monkeypatch, lambda: other.poll(0))
+
+    command.ok("console", "consume", "two", "--group", "g", "--from-beginning", "--timeout", "0.2")
+
+    assert other.poll(0) == []
+
+
+def test_an_eviction_while_it_prints_is_told_and_the_records_come_again(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.ok("console", "produce", "t", text="a\n")
+    consume = ("console", "consume", "t", "--group", "g", "--from-beginning", "--max-records", "1")
+    while_it_prints(monkeypatch, lambda: store.admin.remove_members("g"))
+
+    result = command.run(*consume)
+
+    assert (result.stdout, result.exit_code) == ("a\n", 0)
+    assert "went on without this consumer: records of t-0" in result.stderr
+    assert command.ok(*consume) == "a\n"
 
 
 def test_a_closed_pipe_ends_it_quietly_without_losing_unprinted_records(command: Command, store: eoslog.Store) -> None:

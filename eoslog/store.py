@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from eoslog.arguments import Count, Natural, SessionTimeout, TimeLimit, TransactionTimeout
 from eoslog.delta.known_tables import KnownTables
@@ -236,7 +236,8 @@ class Store(Session):
         *,
         config: Mapping[str, Any] | None = None,
         isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
-        auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
+        auto_offset_reset: str = "latest",
+        new_partitions_from_beginning: bool = True,
         max_poll_records: Count = 500,
         session_timeout_ms: SessionTimeout = 45_000,
         group_instance_id: str | None = None,
@@ -253,7 +254,11 @@ class Store(Session):
             config: options by Kafka's names, such as ``{"group.id": "billing", "auto.offset.reset": "latest"}``. Keys
                 that only a broker uses are ignored with a warning. docs/from-confluent-kafka.md lists the keys.
             isolation_level: ``read_committed`` or ``read_uncommitted``.
-            auto_offset_reset: where to start if there is no committed offset, or if the position was deleted.
+            auto_offset_reset: where to start if there is no committed offset, or if the position was deleted:
+                ``earliest``, ``latest``, ``none`` (an error), or ``by_duration:PT1H``: at the first row of the last
+                hour (KIP-1106; ISO 8601).
+            new_partitions_from_beginning: start at the first row of a partition that was added since the subscription,
+                also with ``latest``. False: start there as ``auto_offset_reset`` says, as in Kafka.
             max_poll_records: the largest number of records that a poll returns.
             session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
             group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
@@ -278,6 +283,7 @@ class Store(Session):
             group_id,
             isolation_level=isolation_level,
             auto_offset_reset=auto_offset_reset,
+            new_partitions_from_beginning=new_partitions_from_beginning,
             max_poll_records=max_poll_records,
             session_timeout_ms=session_timeout_ms,
             group_instance_id=group_instance_id,

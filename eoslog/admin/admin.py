@@ -201,8 +201,8 @@ class Admin(TransactionAdministration, GroupAdministration):
 
         Existing rows stay where they are, but a key may belong to another partition from now on. Then its later rows
         are not ordered with its earlier ones. Subscribed consumers find the new partitions in one of their next polls.
-        Their groups assign them, and consumers start there as ``auto_offset_reset`` says. Spark streams read them from
-        their first offset.
+        Their groups assign them, and consumers read them from their first offset (with
+        ``new_partitions_from_beginning=False``, as ``auto_offset_reset`` says). So do Spark streams.
 
         Raises:
             UnknownTopicOrPartition

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 
 import pyarrow as pa
 
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers, columns_to_read, to_records
+from eoslog.consumer.offset_lookup import offset_for_time
+from eoslog.consumer.reset_policy import ResetPolicy
+from eoslog.consumer.subscription import Subscription
 from eoslog.errors import (
     EosLogError,
     NoOffsetForPartition,
@@ -201,12 +205,16 @@ class AssignedPartitions:
         store: Session,
         group_id: str | None,
         isolation: IsolationLevel,
-        reset_policy: str,
+        reset_policy: ResetPolicy,
+        subscription: Subscription,
         *,
+        new_partitions_from_beginning: bool = True,
         with_transaction: bool = False,
         deserializers: Deserializers | None = None,
     ) -> None:
         self._store = store
+        self._subscription = subscription
+        self._new_from_beginning = new_partitions_from_beginning
         self._group_id = group_id
         self._isolation = isolation
         self._reset_policy = reset_policy
@@ -318,16 +326,24 @@ class AssignedPartitions:
             NoOffsetForPartition
         """
 
-        def snapshot(state: StoreState, slot: int) -> dict[TopicPartition, Partition]:
+        def snapshot(
+            state: StoreState, slot: int
+        ) -> tuple[dict[TopicPartition, Partition], dict[TopicPartition, int | ResetPolicy]]:
             found = {key: _partition(state, key, fetch) for key, fetch in self._fetches.items()}
-            for key, fetch in self._fetches.items():
-                if fetch.position is None and not self._is_pending(state, key, fetch):
-                    self._before.pop(fetch, None)
-                    fetch.move(self._initial_position(state, key, found[key]))
-                    self._resets.pop(key, None)
-            return found
+            starts = {
+                key: self._start(state, key, found[key])
+                for key, fetch in self._fetches.items()
+                if fetch.position is None and not self._is_pending(state, key, fetch)
+            }
+            return found, starts
 
-        return self._store.read(snapshot, refresh=False)
+        found, starts = self._store.read(snapshot, refresh=False)
+        for key, start in starts.items():
+            fetch = self._fetches[key]
+            self._before.pop(fetch, None)
+            fetch.move(start if isinstance(start, int) else self._offset_of(start, fetch.topic, found[key]))
+            self._resets.pop(key, None)
+        return found
 
     def _topics(self) -> dict[TopicPartition, Topic]:
         """Return the topics of the newest known state."""
@@ -341,22 +357,35 @@ class AssignedPartitions:
         asks_group = self._group_id is not None and key not in self._resets
         return asks_group and fetch.partition_id in pending_partitions(state, self._group_id or "")
 
-    def _initial_position(self, state: StoreState, key: TopicPartition, partition: Partition) -> int:
+    def _start(self, state: StoreState, key: TopicPartition, partition: Partition) -> int | ResetPolicy:
+        """Return the committed offset, or the policy that gives the first position."""
         policy = self._resets.get(key)
-        if policy is None and self._group_id is not None:
+        if policy is not None:
+            return policy
+        if self._group_id is not None:
             committed = committed_offset(state, self._group_id, partition.id)
             if committed is not None:
                 return committed.offset
-        policy = policy or self._reset_policy
-        if policy == "none":
+        if self._reset_policy == "none":
             raise NoOffsetForPartition(
                 f"group {self._group_id!r} has no committed offset for {key.topic}-{key.partition}; call seek(), or "
                 "set auto_offset_reset"
             )
-        return self._offset_of(policy, partition)
+        # "latest" passes over the rows from before the subscription. A partition that was added since has none. A
+        # consumer that began at its end would miss the rows from before it saw the partition.
+        is_new = self._new_from_beginning and self._subscription.was_added(state, key.topic, partition)
+        return "earliest" if is_new else self._reset_policy
 
-    def _offset_of(self, policy: str, partition: Partition) -> int:
-        return visible_end(partition, self._isolation) if policy == "latest" else partition.log_start_offset
+    def _offset_of(self, policy: ResetPolicy, topic: Topic, partition: Partition) -> int:
+        if policy == "earliest":
+            return partition.log_start_offset
+        if isinstance(policy, timedelta):
+            begin_ms = self._store.now_ms() - policy // timedelta(milliseconds=1)
+            store, indexes = self._store.object_store, self._store.indexes
+            found = offset_for_time(store, indexes, topic, partition, self._isolation, begin_ms)
+            if found is not None:
+                return found.offset
+        return visible_end(partition, self._isolation)
 
     def plan(self) -> None:
         """Plan the next rows in the newest known state.
@@ -379,7 +408,7 @@ class AssignedPartitions:
                 if self._reset_policy == "none":
                     raise
                 _logger.info("%s: reset to %s: %s", self._store, self._reset_policy, error)
-                fetch.move(self._offset_of(self._reset_policy, partition))
+                fetch.move(self._offset_of(self._reset_policy, topics[key], partition))
                 fetch.plan(topics[key], partition, self._isolation)
 
     def take_one(self) -> list[ConsumerRecord]:

@@ -9,13 +9,14 @@ from math import inf
 from numbers import Real
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
+from typing import Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
 from eoslog.arguments import Count, Natural, SessionTimeout
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
 from eoslog.consumer.offset_lookup import OffsetAndTimestamp, offset_for_time
+from eoslog.consumer.reset_policy import parse_reset_policy
 from eoslog.consumer.subscription import Assignment, RebalanceListener, RebalanceListeners, Subscription
 from eoslog.errors import (
     FencedInstanceId,
@@ -45,7 +46,6 @@ T = TypeVar("T")
 _FIRST_PAUSE_MS = 10
 _LONGEST_PAUSE_MS = 500
 _REFRESH_AT_LEAST_EVERY_MS = 1_000
-_RESET_POLICIES = ("earliest", "latest", "none")
 
 
 def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate[Consumer, P], T]:
@@ -108,7 +108,8 @@ class Consumer:
         group_id: str | None = None,
         *,
         isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
-        auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
+        auto_offset_reset: str = "latest",
+        new_partitions_from_beginning: bool = True,
         max_poll_records: Count = 500,
         session_timeout_ms: SessionTimeout = 45_000,
         group_instance_id: str | None = None,
@@ -132,10 +133,7 @@ class Consumer:
         self._isolation = IsolationLevel.of(isolation_level)
         if self._isolation is IsolationLevel.SNAPSHOT:
             raise InvalidOption("a consumer cannot read with isolation level 'snapshot'; use store.scan(), or Spark")
-        if not isinstance(auto_offset_reset, str) or auto_offset_reset not in _RESET_POLICIES:
-            raise InvalidOption(
-                f"auto_offset_reset {quoted(auto_offset_reset)} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
-            )
+        reset_policy = parse_reset_policy(auto_offset_reset)
         if group_id is not None:
             check_id("group id", group_id)
         elif enable_auto_commit or group_instance_id is not None:
@@ -153,7 +151,9 @@ class Consumer:
             store,
             group_id,
             self._isolation,
-            auto_offset_reset,
+            reset_policy,
+            self._subscription,
+            new_partitions_from_beginning=new_partitions_from_beginning,
             with_transaction=with_transaction,
             deserializers=Deserializers(key_deserializer, value_deserializer) if deserializes else None,
         )

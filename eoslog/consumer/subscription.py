@@ -21,6 +21,7 @@ from eoslog.state.group_entries import GroupMember
 from eoslog.state.group_members import ChangeGroup, plan_group_change
 from eoslog.state.groups import EMPTY_GROUP, static_member
 from eoslog.state.names import PartitionId, TopicPartition, check_id
+from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Group, Member, StoreState, Topic
 
 RebalanceListener = Callable[[list[TopicPartition]], None]
@@ -268,6 +269,8 @@ class Subscription:
         self._followed: _Basis | None = None
         self._member_id = ""
         """The member id to which the current partitions were assigned."""
+        self._begun: dict[str | re.Pattern[str], int] = {}
+        """The first slot after the subscription to each topic or to the pattern."""
         self.listeners = RebalanceListeners()
 
     @property
@@ -285,6 +288,9 @@ class Subscription:
 
     def begin(self, wanted: tuple[str, ...] | re.Pattern[str], listeners: RebalanceListeners) -> None:
         """Subscribe to these topics and no others. ``next_assignment`` joins the group."""
+        slot = self._store.read(lambda state, slot: slot, refresh=False)
+        keys = (wanted,) if isinstance(wanted, re.Pattern) else wanted
+        self._begun = {each: self._begun.get(each, slot + 1) for each in keys}
         self._wanted = wanted
         self.listeners = listeners
         self._followed = None
@@ -302,8 +308,28 @@ class Subscription:
         if self._membership is not None:
             self._membership.leave()
         self._wanted = None
+        self._begun = {}
         self._followed = None
         self._member_id = ""
+
+    def was_added(self, state: StoreState, topic: str, partition: Partition) -> bool:
+        """Return True if a partition is newer than the subscription to its topic.
+
+        In a group that is the subscription of its first member: a consumer that joins later, or that joins again after
+        a restart, finds the same partitions new. A pattern has no such time for each topic. There, a partition is new
+        if it is newer than the group.
+        """
+        wanted = self._wanted
+        if wanted is None:
+            return False
+        key = wanted if isinstance(wanted, re.Pattern) else topic
+        begun = self._begun.get(key)
+        if self._group_id is not None:
+            group = state.groups.get(self._group_id)
+            if group is None:
+                return False
+            begun = group.subscribed.get(topic) if key is topic else group.created_slot
+        return begun is not None and partition.created_slot >= begun
 
     def keep_alive(self) -> None:
         """Write a heartbeat if one is due."""

@@ -106,6 +106,8 @@ class _StoredGroup(Model):
     empty_since_ms: _Time
     members: dict[str, _StoredMember]
     offsets: tuple[_GROUP_OFFSET, ...]
+    created_slot: _Slot
+    subscribed: dict[str, _Slot]
 
 
 class _StoredPendingDeletion(Model):
@@ -146,7 +148,9 @@ def decode_store(body: bytes) -> StoreState:
     for group in stored.groups:
         offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in group.offsets}
         members = {member_id: _member(each) for member_id, each in group.members.items()}
-        state.groups[group.group] = Group(group.generation, members, offsets, group.empty_since_ms)
+        state.groups[group.group] = Group(
+            group.generation, members, offsets, group.empty_since_ms, group.created_slot, group.subscribed
+        )
     return state
 
 
@@ -426,7 +430,7 @@ def _restore_partitions(state: StoreState, bodies: list[bytes]) -> None:
     count = 0
     for body in bodies:
         for rows in stored_batches(body, PARTITIONS_SCHEMA, NULLABLE_IN_PARTITIONS):
-            for name in ("changed_slot", "snapshot_floor", "removed_end_slot"):
+            for name in ("changed_slot", "snapshot_floor", "removed_end_slot", "created_slot"):
                 check_column(rows, name, -1, 2**43)
             check_column(rows, "snapshot_floor_ms", -1, 2**53)
             found |= {partition.id: partition for partition in partitions_from_columns(rows)}
@@ -473,6 +477,8 @@ def _encode_store(state: StoreState) -> bytes:
                     "empty_since_ms": group.empty_since_ms,
                     "members": {member_id: _member_row(member) for member_id, member in group.members.items()},
                     "offsets": [[*partition_id, *offset] for partition_id, offset in group.offsets.items()],
+                    "created_slot": group.created_slot,
+                    "subscribed": group.subscribed,
                 }
                 for name, group in state.groups.items()
             ],

@@ -116,6 +116,7 @@ PARTITIONS_SCHEMA: pa.Schema = pa.schema(
         ("aborted", pa.list_(_ABORTED)),
         ("producers", pa.list_(_PRODUCER)),
         ("start_producers", pa.list_(_PRODUCER)),
+        ("created_slot", _I64),
     ]
 )
 """The columns of partitions in a checkpoint."""
@@ -156,6 +157,7 @@ def partition_row(partition: Partition) -> dict[str, Any]:
         ],
         "producers": [_producer_row(producer) for producer in partition.producers.values()],
         "start_producers": [_producer_row(producer) for producer in partition.start_producers.values()],
+        "created_slot": partition.created_slot,
     }
 
 
@@ -187,6 +189,7 @@ def partitions_from_columns(rows: pa.RecordBatch) -> list[Partition]:
             of("removed_end_slot"),
             of("cleaned_offset"),
             lists(columns["start_producers"], _producers, _by_id),
+            of("created_slot"),
         )
     )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from eoslog.errors import IllegalGeneration, InvalidEntry
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import AssignedPartitions, GroupChanged, GroupMember, MemberAssignment
-from eoslog.state.groups import EMPTY_GROUP, is_empty_since, static_member
+from eoslog.state.groups import EMPTY_GROUP, created_slot, is_empty_since, static_member
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import Group, Member, StoreState
 
@@ -210,8 +210,19 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
     if entry.generation > expected or members == dict(group.members):
         raise InvalidEntry(f"group {entry.group!r}: the entry changes nothing, or raises the generation without need")
     draft.groups[entry.group] = Group(
-        entry.generation, members, group.offsets, is_empty_since(group, members, draft.time_ms)
+        entry.generation,
+        members,
+        group.offsets,
+        is_empty_since(group, members, draft.time_ms),
+        created_slot(group, draft),
+        _subscribed(group, members, draft.slot),
     )
+
+
+def _subscribed(group: Group, members: Mapping[str, Member], slot: int) -> Mapping[str, int]:
+    if not members:
+        return group.subscribed
+    return {topic: group.subscribed.get(topic, slot) for member in members.values() for topic in member.topics}
 
 
 def _assigned(member: Member, assigned: tuple[PartitionId, ...], generation: int) -> Member:

@@ -21,7 +21,7 @@ from eoslog.errors import (
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_TIME
+from eoslog.state.partition_state import NO_SLOT, NO_TIME
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import CommittedOffset, Group, Member, StoreState
 
@@ -77,7 +77,7 @@ def check_plain_offsets(draft: Draft, committed: GroupOffsets) -> None:
         UnknownMember: the group has members, and none of them commits.
         FencedInstanceId, UnknownMember, IllegalGeneration, UnknownTopicOrPartition: as ``check_offsets``.
     """
-    if is_from_outside(committed) and draft.groups.get(committed.group, EMPTY_GROUP).members:
+    if is_from_outside(committed) and has_members(draft, committed.group):
         raise UnknownMember(
             f"group {committed.group!r} has members, and only they may commit its offsets. Subscribe as a member, use "
             "another group, or wait until the members have left"
@@ -159,7 +159,12 @@ def commit_offsets(draft: Draft, committed: GroupOffsets, slot: int) -> None:
         offsets[PartitionId(offset.topic_id, offset.partition)] = CommittedOffset(
             offset.offset, offset.metadata, offset.leader_epoch, slot, draft.time_ms
         )
-    draft.groups[committed.group] = replace(group, offsets=offsets)
+    draft.groups[committed.group] = replace(group, offsets=offsets, created_slot=created_slot(group, draft))
+
+
+def created_slot(group: Group, draft: Draft) -> int:
+    """Return the slot that created a group, which is the draft's if it does not exist yet."""
+    return draft.slot if group.created_slot == NO_SLOT else group.created_slot
 
 
 def committed_offset(state: StoreState | Draft, group: str, partition_id: PartitionId) -> CommittedOffset | None:
@@ -185,6 +190,10 @@ def without_topic(group: Group, topic_id: str) -> Group:
         partition_id: offset for partition_id, offset in group.offsets.items() if partition_id.topic_id != topic_id
     }
     return replace(group, members=members, offsets=offsets)
+
+
+def has_members(state: StoreState | Draft, group_id: str) -> bool:
+    return bool(state.groups.get(group_id, EMPTY_GROUP).members)
 
 
 def check_empty(group: Group, group_id: str) -> None:

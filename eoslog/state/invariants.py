@@ -181,6 +181,8 @@ def _groups(state: StoreState, slot: int) -> Iterator[Broken]:
                 )
         if any(offset.slot > slot for offset in group.offsets.values()):
             yield Broken("groups-inconsistent", f"group {name!r} has an offset from beyond slot {slot}")
+        if max(group.created_slot, *group.subscribed.values(), NO_SLOT) > slot:
+            yield Broken("groups-inconsistent", f"group {name!r} was created beyond slot {slot}, or subscribed there")
 
 
 def _offsets(partition: Partition, slot: int) -> Iterator[Broken]:

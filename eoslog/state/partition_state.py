@@ -191,6 +191,8 @@ class Partition:
     """The offset up to which compaction is done (exclusive). Sealed segments beyond it are dirty."""
     start_producers: Mapping[int, ProducerState] = field(default_factory=dict)
     """The state of producers at the start of the active segment, each with its last batch only."""
+    created_slot: int = NO_SLOT
+    """The slot that created the partition: with its topic, or later (``PartitionsCreated``)."""
 
     @property
     def high_watermark(self) -> int:

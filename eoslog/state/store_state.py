@@ -208,6 +208,12 @@ class Group:
     offsets: Mapping[PartitionId, CommittedOffset]
     empty_since_ms: int = NO_TIME
     """The log's time when the last member left (ms); ``NO_TIME`` if it has members or never had one."""
+    created_slot: int = NO_SLOT
+    """The slot in which the first member joined, or the first offset was committed."""
+    subscribed: Mapping[str, int] = field(default_factory=dict)
+    """The slot since which the group has subscribed to each topic, by the topic's name. A group whose members have all
+    left keeps its topics, so that it misses no partition that is created while its consumers restart.
+    """
 
 
 class ApplicationVersionKey(NamedTuple):

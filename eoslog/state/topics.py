@@ -112,7 +112,7 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
     draft.topic_ids[entry.topic] = entry.topic_id
     draft.topics[entry.topic_id] = topic
     for partition_id in topic.partition_ids():
-        draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot)
+        draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot, created_slot=draft.slot)
 
 
 def change_config(draft: Draft, entry: TopicConfigChanged) -> None:
@@ -179,7 +179,7 @@ def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
     grown = replace(topic, partitions=entry.partitions)
     draft.topics[topic.topic_id] = grown
     for partition_id in grown.partition_ids()[topic.partitions :]:
-        draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot)
+        draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot, created_slot=draft.slot)
 
 
 def check_cleanup_policy(topic: str, schema: TopicSchema, config: TopicConfig) -> None:

@@ -54,6 +54,8 @@ STORE_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
                 "empty_since_ms": -1,
                 "members": {},
                 "offsets": [[TOPIC_ID, 0, -5, "", -1, 0, 0]],
+                "created_slot": 0,
+                "subscribed": {},
             }
         ),
         r"groups\.0\.offsets\.0\.2",
@@ -66,9 +68,25 @@ STORE_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
                 "empty_since_ms": -1,
                 "members": {},
                 "offsets": [[TOPIC_ID, 2995, 5, "", -1, 0, 0]],
+                "created_slot": 0,
+                "subscribed": {},
             }
         ),
         "group g has an offset of a partition that no topic has",
+    ),
+    "a group created beyond all slots": (
+        lambda store: store["groups"].append(
+            {
+                "group": "g",
+                "generation": 0,
+                "empty_since_ms": -1,
+                "members": {},
+                "offsets": [],
+                "created_slot": 2**50,
+                "subscribed": {},
+            }
+        ),
+        r"groups\.0\.created_slot",
     ),
 }
 

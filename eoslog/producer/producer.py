@@ -480,8 +480,9 @@ class Producer:
 
         Args:
             offsets: the next offset to read, by partition.
-            group: the group's id, or ``consumer.group_metadata()``. With the latter, the commit is refused if the group
-                has rebalanced without this consumer.
+            group: the group's id, or ``consumer.group_metadata()``. With the latter, the commit is refused if a
+                partition has moved to another member since. With the id alone it is not, and a warning in the log says
+                so if the group has members.
             timeout: the time limit of this call (s), as for ``flush``.
 
         Raises:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.positions import with_added
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.groups import has_members, is_from_outside
 from eoslog.state.prepared import check_prepared_timeout
 from eoslog.state.producer_ids import ProducerIdentity, check_timeout
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, StagedBatch
@@ -18,6 +21,8 @@ from eoslog.state.transaction_requests import (
     end_request,
     prepare_request,
 )
+
+_logger = logging.getLogger(__name__)
 
 
 class TransactionManager:
@@ -91,6 +96,7 @@ class TransactionManager:
         # The request may land from now on, even if its answer is lost.
         self._may_be_known = True
         self.prepared = self._append(PrepareTransaction(request))
+        self._warn_of_offsets_without_member(request.offsets)
 
     def end(
         self,
@@ -127,4 +133,28 @@ class TransactionManager:
         self._may_be_known = True
         self.identity, is_done = self._append(EndTransaction(request))
         self.prepared = None
+        self._warn_of_offsets_without_member(request.offsets)
         return is_done
+
+    def _warn_of_offsets_without_member(self, offsets: Sequence[GroupOffsets]) -> None:
+        # The append has brought the state of the slot in which the offsets count.
+        bare = {each.group for each in offsets if is_from_outside(each)}
+        if bare:
+            with_members = self._store.read(
+                lambda state, slot: [group_id for group_id in sorted(bare) if has_members(state, group_id)],
+                refresh=False,
+            )
+            for group_id in with_members:
+                _warn_of_group_without_member(self._store.url, group_id)
+
+
+@cache
+def _warn_of_group_without_member(url: str, group_id: str) -> None:
+    """Warn once in a process of offsets that no rebalance can refuse."""
+    _logger.warning(
+        "%s: a transaction has offsets of group %r that name no member, but the group has members. After a rebalance "
+        "two consumers may process the same rows. Give consumer.group_metadata() to send_offsets_to_transaction(), not "
+        "the group's id",
+        url,
+        group_id,
+    )

@@ -6,6 +6,7 @@ transaction, so they are pending only while it is prepared.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -194,6 +195,30 @@ def test_offsets_of_a_member_that_its_group_left_behind_are_refused_and_leave_no
 
         producer.abort_transaction()
         assert committed(store, "m") == [None] * 4
+
+
+@pytest.mark.parametrize("group", ["m", GroupMetadata("m")])
+def test_offsets_of_a_group_with_members_are_warned_of_once_if_they_name_no_member(
+    store: Store, world: World, group: str | GroupMetadata, caplog: pytest.LogCaptureFixture
+) -> None:
+    def send_offsets(given: str | GroupMetadata) -> int:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "eoslog"), store.producer("tx") as producer:
+            producer.init_transactions()
+            for _ in range(2):
+                producer.begin_transaction()
+                producer.send_offsets_to_transaction({FOO_0: 1}, given)
+                producer.commit_transaction()
+        return len([each for each in caplog.records if "consumer.group_metadata()" in each.getMessage()])
+
+    counts = [send_offsets(group)]
+    member = world.process().consumer("m")
+    member.subscribe("foo")
+    member.poll(0)
+    counts.append(send_offsets(member.group_metadata()))
+    counts += [send_offsets(group), send_offsets(group)]
+
+    assert counts == [0, 0, 1, 0]
 
 
 @pytest.mark.scenario(162)

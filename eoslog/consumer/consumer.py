@@ -584,9 +584,10 @@ class Consumer:
 
         Raises:
             IllegalState: the consumer has no group.
-            IllegalGeneration, UnknownMember: the group has rebalanced without this consumer. Call ``poll`` and read the
-                records again. ``UnknownMember`` is also raised if the consumer used ``assign`` and the group has
-                members.
+            CommitFailed: the group has gone on without this consumer, and nothing was committed. Call ``poll`` and read
+                the records again. It is ``UnknownMember`` after an eviction, and if the consumer used ``assign`` and
+                the group has members. It is ``IllegalGeneration`` for a partition that has moved to another member. A
+                rebalance alone is no reason: a member may commit for the partitions that it has kept.
             FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
             UnknownTopicOrPartition, RetriableError
         """
@@ -698,7 +699,7 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """Return this consumer's membership, for ``Producer.send_offsets_to_transaction``.
 
-        With it, the commit is refused if the group has rebalanced without this consumer, or if a topic was deleted and
+        With it, the commit is refused if a partition has moved to another member since, or if a topic was deleted and
         created again. Call this after the records were polled and before the next poll.
 
         Raises:

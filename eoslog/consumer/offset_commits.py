@@ -44,7 +44,8 @@ class _CommitOffsets:
         """
         Raises:
             UnknownTopicOrPartition
-            IllegalGeneration, UnknownMember, FencedInstanceId: the consumer is not a member of this generation.
+            UnknownMember, FencedInstanceId: the consumer is not a member of the group.
+            IllegalGeneration: a partition has moved to another member since the consumer's generation.
         """
         deleted = {partition for partition, partition_id in self.read.items() if partition_id not in draft.partitions}
         for partition in deleted:

@@ -88,8 +88,12 @@ def a_segment_moved(state: StoreState) -> None:
 
 
 def two_readers(state: StoreState) -> None:
-    members = {name: Member(("t",), assigned=(PLACE,)) for name in ("a", "b")}
+    members = {name: Member(("t",), assigned=(PLACE,), since={PLACE: 1}) for name in ("a", "b")}
     state.groups["g"] = Group(1, members, {})
+
+
+def a_member_since(state: StoreState, since: dict[PartitionId, int]) -> None:
+    state.groups["g"] = Group(1, {"a": Member(("t",), assigned=(PLACE,), since=since)}, {})
 
 
 def an_offset_of_no_topic(state: StoreState) -> None:
@@ -107,6 +111,16 @@ BREAKS: dict[str, tuple[Callable[[StoreState], object], str]] = {
     "a state that is only passed through": (a_passing_state, "transactions-inconsistent"),
     "a producer id of two": (a_shared_producer_id, "transactions-inconsistent"),
     "two members that read a partition": (two_readers, "groups-inconsistent"),
+    "a partition since no generation": (lambda state: a_member_since(state, {}), "groups-inconsistent"),
+    "a partition since a later generation": (lambda state: a_member_since(state, {PLACE: 2}), "groups-inconsistent"),
+    "a group from the future": (
+        lambda state: state.groups.update(g=Group(1, {}, {}, created_slot=10**6)),
+        "groups-inconsistent",
+    ),
+    "a subscription from the future": (
+        lambda state: state.groups.update(g=Group(1, {}, {}, subscribed={"t": 10**6})),
+        "groups-inconsistent",
+    ),
     "an offset of no topic": (an_offset_of_no_topic, "groups-inconsistent"),
     "a log start beyond the end": (
         lambda state: setattr(state.partitions[PLACE], "log_start_offset", 10**6),

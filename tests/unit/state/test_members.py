@@ -227,6 +227,22 @@ def test_an_entry_without_a_change_is_refused(generation: int) -> None:
     assert isinstance(history.refused(lambda draft: draft.append(same)), InvalidEntry)
 
 
+def test_a_group_knows_since_when_it_subscribes_to_each_topic() -> None:
+    history = History()
+    history.append(lambda draft: draft.append(topic_created("u", OTHER_TOPIC_ID)))
+    history.change_group(joining("m1"))
+    first = history.slot
+    history.change_group(joining("m2", "t", "u"))
+    second = history.slot
+
+    assert history.change_group().subscribed == {"t": first, "u": second}
+    assert history.change_group(left=["m1", "m2"]).subscribed == {"t": first, "u": second}
+    back = history.change_group(joining("m3", "u"))
+    assert (back.subscribed, back.created_slot) == ({"u": second}, first)
+    history.change_group(joining("m3", "t", "u"))
+    assert history.change_group().subscribed == {"t": history.slot, "u": second}
+
+
 # Any history
 
 NAMES = ["m1", "m2", "m3", "m4"]

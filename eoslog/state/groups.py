@@ -134,8 +134,8 @@ def _check_partition(
     topic = draft.topics.get(partition_id.topic_id)
     name = partition_id.topic_id if topic is None else topic.topic
     raise IllegalGeneration(
-        f"partition {partition_id.partition} of topic {name} was not this member's at all times since generation "
-        f"{committed.generation} of group {committed.group!r}, which is at generation {group.generation}. {_POLL_AGAIN}"
+        f"partition {partition_id.partition} of topic {name} did not stay with this member since generation "
+        f"{committed.generation}: group {committed.group!r} is at generation {group.generation}. {_POLL_AGAIN}"
     )
 
 

@@ -32,6 +32,7 @@ from eoslog.errors import EosLogError, RetriableError, counted
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
 from eoslog.read.history import Operation
+from eoslog.state.application_versions import is_sink
 from eoslog.state.store_state import StoreState
 from eoslog.verification.findings import Finding, Severity
 from eoslog.verification.repair import Repair
@@ -121,8 +122,10 @@ def _details(operation: Operation) -> str | None:
     if operation.batch_id is not None:
         found.append(f"micro-batch {operation.batch_id}")
     # The version of a streaming sink is its micro-batch.
-    repeated = (operation.application_id, operation.version) == (operation.transactional_id, operation.batch_id)
-    if operation.version is not None and not repeated:
+    is_micro_batch = operation.version == operation.batch_id and is_sink(
+        operation.transactional_id or "", operation.application_id or ""
+    )
+    if operation.version is not None and not is_micro_batch:
         found.append(f"version {operation.version} of {operation.application_id}")
     if operation.task_count is not None:
         found.append(counted(operation.task_count, "task"))

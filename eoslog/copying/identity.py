@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from eoslog.state.application_versions import keys_by_query
+from eoslog.state.application_versions import is_sink, keys_by_query
 from eoslog.state.store_state import LastCommit, StoreState
 
 _OF_ANOTHER_STORE = re.compile(r"@[0-9a-f]{32}\Z")
@@ -29,9 +29,12 @@ def with_new_identity(state: StoreState, store_id: str) -> StoreState:
         if last.query_id is None or _OF_ANOTHER_STORE.search(key.transactional_id):
             continue
         versions[key] = last._replace(query_id=_foreign(last.query_id, source))
-        if key.application_id == key.transactional_id and not _OF_ANOTHER_STORE.search(last.query_id):
-            alias = _foreign(key.transactional_id, source)
-            versions[key._replace(transactional_id=alias, application_id=alias)] = last
+        if is_sink(key.transactional_id, key.application_id) and not _OF_ANOTHER_STORE.search(last.query_id):
+            alias = key._replace(
+                transactional_id=_foreign(key.transactional_id, source),
+                application_id=_foreign(key.application_id, source),
+            )
+            versions[alias] = last
     transactions = {
         name: replace(transaction, last_commit=_of_source(transaction.last_commit, source))
         for name, transaction in state.transactions.items()

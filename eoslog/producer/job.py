@@ -6,6 +6,7 @@ planner, this module also finds the topics to write to.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from eoslog.format.file_writer import TopicTarget, WrittenFile
 from eoslog.producer.new_columns import NewColumns
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.session import Session
-from eoslog.state.application_versions import committed_rows, last_version, starts_anew
+from eoslog.state.application_versions import (
+    committed_rows,
+    last_at_place,
+    last_version,
+    place_name,
+    queries_on_other_hosts,
+    starts_anew,
+)
 from eoslog.state.draft import Draft
 from eoslog.state.jobs import CommitJob, TakeOverJob, check_task_count
 from eoslog.state.store_state import StoreState, Topic
@@ -36,6 +44,21 @@ class WorkVersion(NamedTuple):
     """None outside of streams."""
 
 
+class Place(NamedTuple):
+    """The place of a stream's checkpoint. Its query is told from an earlier one there, whose checkpoint was lost."""
+
+    path: str
+    """A URL, or an absolute path."""
+    host: str | None = None
+    """The host of a path that other hosts do not share."""
+
+    @property
+    def name(self) -> str:
+        """The name of the place in the log, which does not show the path."""
+        digest = hashlib.sha256(self.path.encode(errors="surrogatepass")).hexdigest()[:16]
+        return place_name(digest, self.host)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job, and the version of its work if it has one. The store commits each version once."""
@@ -50,6 +73,8 @@ class Job:
     """The application that numbers its work; None if it is the job itself."""
     query_id: str | None = None
     """The streaming query that numbers the work; None outside of streams."""
+    place: Place | None = None
+    """The place of the checkpoint of a stream's sink, if the query names the job. It is the application then."""
     starts_anew_after: WorkVersion | None = None
     """The last committed version, if the application restarts its count after it."""
     is_micro_batch: bool = False
@@ -70,6 +95,36 @@ class Job:
             lambda state, slot: last_version(state, self.job_id, work.application_id, self.sink), refresh=False
         )
         return None if last is None or starts_anew(work, last) else WorkVersion(last.version, last.query_id)
+
+    def last_at_place(self, store: Session) -> tuple[WorkVersion | None, frozenset[str]]:
+        """Return what any query committed last to the sink from the place, and the queries that the store knows.
+
+        A query that is none of them is refused if it begins at this place. Both are of the known state. Without a
+        commit, or if the count restarts, the answer is None and nothing.
+        """
+        work = self._application_version_of(0)
+
+        def look(state: StoreState, slot: int) -> tuple[WorkVersion | None, frozenset[str]]:
+            last = last_at_place(state, work.application_id, self.sink)
+            if last is None or starts_anew(work, last):
+                return None, frozenset()
+            return WorkVersion(last.version, last.query_id), frozenset(state.query_versions)
+
+        return store.read(look, refresh=False)
+
+    def queries_on_other_hosts(self, store: Session) -> list[str]:
+        """Return the other queries that wrote to the sink from a checkpoint at the same path, on other hosts.
+
+        They are none if this query has committed before, or if no path and host are known.
+        """
+        place = self.place
+        if place is None or place.host is None or self.last_version(store) is not None:
+            return []
+        name, host = place.name, place.host
+        return store.read(
+            lambda state, slot: sorted(set(queries_on_other_hosts(state, name, host, self.sink)) - {self.query_id}),
+            refresh=False,
+        )
 
     def committed_rows(self, store: Session) -> int | None:
         """Return the number of rows that this version of a streaming sink was committed with; None if unknown."""
@@ -159,7 +214,7 @@ class Job:
     def _application_version_of(self, version: int) -> ApplicationVersion:
         after = self.starts_anew_after
         return ApplicationVersion(
-            application_id=self.application_id or self.job_id,
+            application_id=self.place.name if self.place else self.application_id or self.job_id,
             sink=self.sink,
             version=version,
             query_id=self.query_id,

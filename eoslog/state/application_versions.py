@@ -6,16 +6,33 @@ A version at or below it is a replay, and is not committed twice.
 The version alone is not enough. A streaming query numbers its micro-batches from 0. If its checkpoint is lost, a new
 query starts at 0 again and brings other rows under the same numbers. An application version therefore names the query,
 too.
+
+The job of a stream is named after its query and the place of its checkpoint, so queries never fence each other by
+mistake. The application is the place alone: a new query at the place of an earlier one probably replaces a checkpoint
+that was lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed, counted
 from eoslog.state.draft import Draft
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
+
+_PLACE = "spark-checkpoint-"
+"""How the name of a checkpoint's place begins."""
+
+
+def place_name(path_digest: str, host: str | None) -> str:
+    """Return the application id of a stream's sink: the place of the stream's checkpoint.
+
+    Args:
+        path_digest: a digest of the checkpoint's path or URL.
+        host: the host of a local path; None for a URL that means the same everywhere.
+    """
+    return f"{_PLACE}{path_digest}" + ("" if host is None else f"-{host}")
 
 
 def last_version(
@@ -83,8 +100,8 @@ def check_micro_batch(
 ) -> None:
     """Check that a micro-batch was not committed before, under this transactional id or another.
 
-    The default transactional id comes from the checkpoint location. A query whose checkpoint was moved therefore
-    continues under another id, and the check follows the query from id to id.
+    The default transactional id comes from the query and the place of its checkpoint. A query whose checkpoint was
+    moved therefore continues under another id, and the check follows the query from id to id.
 
     Spark replays at most the last micro-batch. An earlier one comes from an older copy of the checkpoint, and may
     hold other rows than those committed under its number.
@@ -95,7 +112,8 @@ def check_micro_batch(
 
     Raises:
         Replayed: it is the last committed micro-batch.
-        CheckpointMismatch: it is an earlier micro-batch, it is another query's, or its number of rows has changed.
+        CheckpointMismatch: it is an earlier micro-batch, it is another query's, or its number of rows has changed. Or
+            the query is new, and another query committed from the same place.
         ProducerFenced: another run continues the query under another transactional id.
     """
     own = last_version(draft, transactional_id, work.application_id, work.sink)
@@ -117,10 +135,14 @@ def check_micro_batch(
             raise _older_copy(before_id, work, last)
         if work.version == last.version:
             # The same version with another number of rows is other work. To skip it as a replay would lose its rows.
-            before = committed_rows(draft, before_id, work)
-            if rows is not None and before is not None and rows != before:
-                raise _other_rows(before_id, work, last, before, rows)
+            committed = committed_rows(draft, before_id, work)
+            if rows is not None and committed is not None and rows != committed:
+                raise _other_rows(before_id, work, last, committed, rows)
             raise Replayed(work.application_id, work.version, last.version)
+    if last is None:
+        before = last_at_place(draft, work.application_id, work.sink)
+        if before is not None and not starts_anew(work, before):
+            raise _lost_checkpoint(work, before)
     if own is not None and own_counts and work.version <= own.version:
         # The query's last commit is under another id, but it committed here before that. It restarted since, and its
         # versions have reached those of this id again. The checks above did not compare with them.
@@ -145,15 +167,59 @@ def committed_rows(state: StoreState | Draft, transactional_id: str, work: Appli
     if commit is None or commit.application_version is None:
         return None
     counted = commit.application_version
-    if (counted.application_id, counted.version, counted.query_id) != (transactional_id, work.version, work.query_id):
+    if not is_sink(transactional_id, counted.application_id):
+        return None
+    if (counted.version, counted.query_id) != (work.version, work.query_id):
         return None
     if counted.sink != work.sink:
         # The last commit went to the sink that was configured before or after this one. If this sink has the same
         # version, too, the rows of its own commit are no longer known.
-        own = last_version(state, transactional_id, transactional_id, work.sink)
-        if own is not None and (own.version, own.query_id) == (work.version, work.query_id):
-            return None
+        for key in state.query_versions.get(work.query_id or "", ()):
+            of_sink = key.sink == work.sink and key.transactional_id == transactional_id
+            if of_sink and is_sink(*key[:2]) and state.application_versions[key].version == work.version:
+                return None
     return sum(each.rows for each in commit.rows)
+
+
+def last_at_place(state: StoreState | Draft, application_id: str, sink: str) -> LastVersion | None:
+    """Return what any query committed last to a sink from one place of a checkpoint; None if none did."""
+    if not application_id.startswith(_PLACE):
+        return None
+    found: list[tuple[int, int, LastVersion]] = []
+    for key, last in state.application_versions.items():
+        if key.application_id == application_id and key.sink == sink:
+            # An id whose last slot is unknown has expired, or writes to another sink. So it was not the last one here.
+            slot = _committed_slot(state, key.transactional_id, sink, last)
+            found.append((-1 if slot is None else slot, last.version, last))
+    return max(found, key=lambda each: each[:2])[2] if found else None
+
+
+def queries_on_other_hosts(state: StoreState | Draft, application_id: str, host: str, sink: str) -> Iterator[str]:
+    """Yield the queries that committed to a sink from the same path as this place, on other hosts."""
+    path = application_id.removesuffix(host)
+    for key, last in state.application_versions.items():
+        at_path = key.application_id.startswith(path) and key.application_id != application_id
+        if at_path and key.sink == sink and last.query_id is not None:
+            yield last.query_id
+
+
+def is_sink(transactional_id: str, application_id: str) -> bool:
+    """Return True for the application of a stream's sink, False for that of a ``foreachBatch``.
+
+    The application of a sink is the place of its checkpoint, or the job itself.
+    """
+    return application_id == transactional_id or application_id.startswith(_PLACE)
+
+
+def _lost_checkpoint(work: ApplicationVersion, last: LastVersion) -> CheckpointMismatch:
+    """Return the error for the first micro-batch of a query at the place of another query's checkpoint."""
+    return CheckpointMismatch(
+        f"version {last.version} of {_query(last.query_id)} was committed to {_topic(work)} from the same checkpoint "
+        f"location. Version {work.version} of {_query(work.query_id)} is other work, so it was neither committed nor "
+        "skipped. If a checkpoint was deleted, restore it. For a fresh start "
+        f"{_anew(last)}: then rows that the source delivers again are written again. If both queries are meant to run, "
+        "give this one a transactionalId of its own"
+    )
 
 
 def _other_rows(
@@ -223,7 +289,10 @@ def _last_of_query(draft: Draft, transactional_id: str, work: ApplicationVersion
     found: dict[str, tuple[int | None, LastVersion]] = {}
     for key in draft.query_versions.get(work.query_id or "", ()):
         last = draft.application_versions[key]
-        if key.sink != work.sink and (key.transactional_id != transactional_id or not _is_of_stream(key, last)):
+        if key.sink != work.sink and (
+            key.transactional_id != transactional_id
+            or not (last.query_id is None or is_sink(key.transactional_id, key.application_id))
+        ):
             continue
         slot = _committed_slot(draft, key.transactional_id, key.sink, last)
         other = found.get(key.transactional_id)
@@ -242,14 +311,6 @@ def _last_of_query(draft: Draft, transactional_id: str, work: ApplicationVersion
     return before_id, found[before_id][1]._replace(query_id=work.query_id)
 
 
-def _is_of_stream(key: ApplicationVersionKey, last: LastVersion) -> bool:
-    """Return True if a stream's sink counted the version, False if a ``foreachBatch`` did.
-
-    The writes of a ``foreachBatch`` have an application id of their own.
-    """
-    return last.query_id is None or key.application_id == key.transactional_id
-
-
 def _check_query(transactional_id: str, work: ApplicationVersion, last: LastVersion) -> None:
     """Check that a version was counted by the query that counted the last one.
 
@@ -262,7 +323,7 @@ def _check_query(transactional_id: str, work: ApplicationVersion, last: LastVers
         # A client that does not report its query, such as Spark Connect, may continue the count. It may not repeat a
         # version: without the query nobody can tell a replay from other work.
         return
-    names = "transactionalId" if work.application_id == transactional_id else "txnAppId"
+    names = "transactionalId" if is_sink(transactional_id, work.application_id) else "txnAppId"
     raise CheckpointMismatch(
         f"application {work.application_id!r}: the last commit to {_topic(work)} is version {last.version} of "
         f"{_query(last.query_id)}. Version {work.version} of {_query(work.query_id)} is other work, so it was "

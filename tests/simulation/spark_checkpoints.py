@@ -6,13 +6,17 @@ import math
 import re
 
 from eoslog.errors import CheckpointMismatch
-from pyspark_eoslog.write.sink import _job_named_after
+from pyspark_eoslog.write.checkpoint_places import checkpoint_place
 from tests.simulation.ledger import Ledger
 from tests.simulation.service import IN, GaveUp, open_store
 from tests.simulation.spark_engine import Checkpoint
 from tests.simulation.spark_query import Query
 from tests.simulation.spark_streams import SparkStream
 from tests.simulation.world import Process, Violation, World
+
+
+def _place_name(location: str) -> str:
+    return checkpoint_place(location).of_query(None).name
 
 
 class SparkMoved(SparkStream):
@@ -41,10 +45,10 @@ class SparkMoved(SparkStream):
             self.checkpoints.append(copy)
             self.world.marks["spark: checkpoint lost its newest entry"] += 1
         elif chance < 0.6:
-            jobs = open_store(process).read(
-                lambda state, _: {key.transactional_id for key in state.application_versions}
+            known = open_store(process).read(
+                lambda state, _: {key.application_id for key in state.application_versions}
             )
-            locations = [each.location for each in self.checkpoints if _job_named_after(each.location) in jobs]
+            locations = [each.location for each in self.checkpoints if _place_name(each.location) in known]
             if locations:
                 self.checkpoints.append(self.new_checkpoint(self.random.choice(locations)))
                 self.world.marks["spark: checkpoint deleted"] += 1

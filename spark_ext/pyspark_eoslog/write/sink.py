@@ -26,7 +26,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
     counted,
 )
-from eoslog.producer.job import Job
+from eoslog.producer.job import Job, Place
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.pyspark_version import is_at_least
 from pyspark_eoslog.worker import mark_current, plain_errors, store_with_id, this_worker
@@ -41,6 +41,7 @@ else:
 
 _logger = logging.getLogger(__name__)
 _Messages = Sequence[WriterCommitMessage | None]
+_MOST_NAMED = 3
 T = TypeVar("T")
 
 
@@ -102,9 +103,7 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
             self._options = options
             self._overwrite = overwrite
             # A process that only commits needs no plan, and an error of planning would hide the error of the commit.
-            self._plan = (
-                None if this_worker().only_commits else plan_stream_write(options, schema, _stream_job(options))
-            )
+            self._plan = None if this_worker().only_commits else plan_stream_write(options, schema)
             if overwrite and self._plan is not None:
                 _replaced_topic(self._plan)
 
@@ -121,9 +120,12 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                 raise IllegalState(
                     "Spark did not pass the query id to the tasks, so nothing was committed; start the query again"
                 )
+            checkpoint = complete[0].checkpoint
+            place = None if checkpoint is None else checkpoint.of_query(query_id)
             job = Job(
-                job_id=_stream_job(self._options) or _job_named_after(query_id),
+                job_id=self._options.transactional_id or _job_name(query_id, place),
                 sink=complete[0].sink,
+                place=place,
                 version=batchId,
                 starts_anew_after=self._options.start_anew_after,
                 is_micro_batch=True,
@@ -181,18 +183,13 @@ def _check_version(options: Options) -> None:
         )
 
 
-def _stream_job(options: Options) -> str | None:
-    """Return the transactional id of a stream, which is the same for each run on a checkpoint.
+def _job_name(query_id: str, place: Place | None) -> str:
+    """Return the transactional id of a stream, which is the same for each run of the query on its checkpoint.
 
-    It is None if Spark does not pass the checkpoint location.
+    A copy of the checkpoint at another place has another id. It may write to another topic at the same time.
     """
-    if options.transactional_id is not None:
-        return options.transactional_id
-    return None if options.checkpoint_location is None else _job_named_after(options.checkpoint_location)
-
-
-def _job_named_after(name: str) -> str:
-    return "spark-" + hashlib.sha256(name.encode()).hexdigest()[:16]
+    named = query_id if place is None else f"{query_id} {place.name}"
+    return "spark-" + hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
 def _log_abort(what: str, messages: _Messages) -> None:
@@ -230,6 +227,7 @@ def commit_tasks(
     rows = sum(message.rows for message in messages)
     duration_ms = max(0, store.now_ms() - min(message.planned_ms for message in messages))
     job = replace(job, query_id=common(message.query_id for message in messages))
+    others = job.queries_on_other_hosts(store)
     try:
         slot = job.commit(
             store,
@@ -272,9 +270,24 @@ def commit_tasks(
             slot,
             duration_ms,
         )
+    if others:
+        _tell_similar_place(store, job, others)
     mark_current(location)
     if publish:
         _publish(store, job.sink.rpartition(":")[0])
+
+
+def _tell_similar_place(store: Store, job: Job, others: Sequence[str]) -> None:
+    """Log that a new query may replace one of another host. Only the user can tell a new pod from a second one."""
+    _logger.warning(
+        "%s: streaming query %s begins to write to %s. Its checkpoint has the same path as that of %s on another host. "
+        "If that checkpoint was lost, rows that the source delivers again are there twice. A checkpoint on shared "
+        "storage, or a transactionalId, prevents this",
+        store.url,
+        job.query_id,
+        job.sink.partition(":")[0],
+        ", ".join(others[:_MOST_NAMED]),
+    )
 
 
 def _publish(store: Store, topic: str) -> None:

@@ -22,6 +22,7 @@ from eoslog.producer.rows import rows_by_partition, rows_to_write
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.pyspark_version import readable
 from pyspark_eoslog.worker import object_store, this_worker
+from pyspark_eoslog.write.checkpoint_places import CheckpointPlace
 
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"
@@ -47,7 +48,11 @@ class WritePlan:
     replayed: bool = False
     """True if this version was committed before. Then tasks write nothing, and the commit only checks the replay."""
     last: WorkVersion | None = None
-    """The last committed micro-batch of the stream's job, if it is known at planning."""
+    """What was committed last under the stream's ``transactionalId``, or from the place of its checkpoint."""
+    known_queries: frozenset[str] = frozenset()
+    """The queries that have committed. Another query may come to the place of ``last``, and go on there."""
+    checkpoint: CheckpointPlace | None = None
+    """The place of the stream's checkpoint."""
     new_columns: NewColumns | None = None
     """The columns that the commit adds. The topic in ``targets`` already has them."""
 
@@ -71,6 +76,7 @@ class TaskCommit(WriterCommitMessage):
     Such a report must not be committed."""
     new_columns: NewColumns | None = None
     """The columns of the files that the topic lacked at planning."""
+    checkpoint: CheckpointPlace | None = None
 
 
 def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
@@ -89,7 +95,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
     query_id, batch_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty(_BATCH_ID)
     files: list[WrittenFile] = []
     rows = 0
-    held_back = plan.replayed or (plan.last is not None and _is_known(plan.last, query_id, batch_id))
+    held_back = plan.replayed or _is_known(plan, query_id, batch_id)
     if not held_back:
         files = _upload(plan, batches, task)
         this_worker().environment.reached("spark.task.files_uploaded")
@@ -110,13 +116,20 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
         rows=rows,
         held_back=held_back,
         new_columns=plan.new_columns,
+        checkpoint=plan.checkpoint,
     )
 
 
-def _is_known(last: WorkVersion, query_id: str | None, batch_id: str | None) -> bool:
+def _is_known(plan: WritePlan, query_id: str | None, batch_id: str | None) -> bool:
     """Return True if the commit will find a replay, or will refuse the micro-batch as that of another query."""
+    last, place = plan.last, plan.checkpoint
+    if last is None:
+        return False
+    if place is not None and place.of_query(query_id) != place.of_query(place.query_id):
+        # The checkpoint at the planned place is another query's. So ``last`` is of another place.
+        return False
     if last.query_id is not None and query_id != last.query_id:
-        return True
+        return query_id not in plan.known_queries
     return batch_id is not None and int(batch_id) <= last.version
 
 

@@ -29,6 +29,7 @@ from eoslog.producer.new_columns import NewColumns, missing_columns, with_column
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.spark_schemas import arrow_schema, described_columns
 from pyspark_eoslog.worker import new_store, recently_verified_store, verified_store
+from pyspark_eoslog.write.checkpoint_places import CheckpointPlace, checkpoint_place
 from pyspark_eoslog.write.created_topics import check_created, check_creation, create_topic
 from pyspark_eoslog.write.tasks import WritePlan, check_columns, check_routing
 
@@ -48,28 +49,38 @@ def plan_batch_write(options: Options, schema: StructType) -> tuple[WritePlan, S
     return _plan(options, schema, store, refresh=True), store
 
 
-def plan_stream_write(options: Options, schema: StructType, job_id: str | None) -> WritePlan:
+def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
     """Plan a micro-batch. This needs no request if the known state is recent and its topic accepts the rows.
-
-    Args:
-        job_id: the stream's transactional id, if it is known before the query.
 
     Raises:
         UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
     """
+    checkpoint = _checkpoint(options)
     store, refresh = _opened(options, schema, lambda location: recently_verified_store(location, _TOPICS_AGE_MS))
     if not refresh:
         with suppress(UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema):
             plan = _plan(options, schema, store, refresh=False)
             if plan.new_columns is None:
-                return plan
+                return replace(plan, checkpoint=checkpoint)
     # Plan again on the newest state: the topic may have been created, or columns added, in the meantime.
-    plan = _plan(options, schema, store, refresh=True)
+    plan = replace(_plan(options, schema, store, refresh=True), checkpoint=checkpoint)
     # If the last committed micro-batch shows a replay, tasks upload nothing. So it must come from the newest state.
-    if job_id is None:
+    if options.transactional_id is not None:
+        job = Job(job_id=options.transactional_id, sink=plan.sink, starts_anew_after=options.start_anew_after)
+        return replace(plan, last=job.last_version(store))
+    if checkpoint is None:
         return plan
-    job = Job(job_id=job_id, sink=plan.sink, starts_anew_after=options.start_anew_after)
-    return replace(plan, last=job.last_version(store))
+    place = checkpoint.of_query(checkpoint.query_id)
+    job = Job(job_id=place.name, sink=plan.sink, place=place, starts_anew_after=options.start_anew_after)
+    last, known_queries = job.last_at_place(store)
+    return replace(plan, last=last, known_queries=known_queries)
+
+
+def _checkpoint(options: Options) -> CheckpointPlace | None:
+    """Return the place of a stream's checkpoint; None if the user names the job, or Spark does not pass the place."""
+    if options.transactional_id is not None or options.checkpoint_location is None:
+        return None
+    return checkpoint_place(options.checkpoint_location)
 
 
 def _opened(options: Options, schema: StructType, opened: Callable[[StoreLocation], T]) -> T:

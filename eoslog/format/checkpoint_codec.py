@@ -296,6 +296,9 @@ _APPLICATION_VERSIONS = _schema(
         ("version", _I64),
         ("query_id", _STR),
         ("starts_anew_after", pa.struct([("query_id", _STR), ("version", _I64)])),
+        ("rows", _I64),
+        ("content", _STR),
+        ("invocation", _STR),
     ]
 )
 _PRODUCERS = _schema([("producer_id", _I64), ("last_update_ms", _I64)])
@@ -303,7 +306,9 @@ _NULLABLE_IN_TRANSACTIONS = frozenset(
     {"owner", "prepared", "last_commit", "last_commit.application_version", "last_commit.offsets"}
 )
 _STATES = {state.value: state for state in TransactionState}
-_NULLABLE_IN_APPLICATION_VERSIONS = frozenset({"query_id", "starts_anew_after", "starts_anew_after.query_id"})
+_NULLABLE_IN_APPLICATION_VERSIONS = frozenset(
+    {"query_id", "starts_anew_after", "starts_anew_after.query_id", "rows", "content", "invocation"}
+)
 
 
 def parts(state: StoreState, slot: int) -> Iterator[Part]:

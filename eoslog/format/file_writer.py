@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from eoslog.state.entry_fields import FileReference
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import StagedBatch
 from eoslog.storage import tracing
-from eoslog.storage.object_store import ObjectStore
 
 DEFAULT_BUFFER_BYTES = 64 << 20
 _LARGEST_FILE_ROWS = 1 << 24
@@ -105,11 +104,18 @@ class _Buffer:
     rows: int = 0
 
 
+class Uploads(Protocol):
+    """What a writer needs of an object store."""
+
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        """Put objects under new names."""
+
+
 class DataFileWriter:
     """Collects rows and uploads them as files, largest buffer first, when all buffers exceed ``buffer_bytes``."""
 
     def __init__(
-        self, store: ObjectStore, new_name: Callable[[], str], *, buffer_bytes: int = DEFAULT_BUFFER_BYTES
+        self, store: Uploads, new_name: Callable[[], str], *, buffer_bytes: int = DEFAULT_BUFFER_BYTES
     ) -> None:
         self._store = store
         self._new_name = new_name

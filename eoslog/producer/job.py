@@ -7,6 +7,7 @@ planner, this module also finds the topics to write to.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import ClassVar, NamedTuple
 
 from eoslog.errors import CommitStateUnknown, IllegalState
 from eoslog.format.file_writer import TopicTarget, WrittenFile
+from eoslog.format.statistics import decode_statistics, order
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.new_columns import NewColumns
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.session import Session
@@ -26,6 +29,7 @@ from eoslog.state.application_versions import (
     starts_anew,
 )
 from eoslog.state.draft import Draft
+from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.jobs import CommitJob, TakeOverJob, check_task_count
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
@@ -34,6 +38,7 @@ from eoslog.storage.process import HomeProcess
 
 _ATTEMPTS = 3
 _LONGEST_NAME = 200
+_MOST_COMPARED_COLUMNS = 32
 
 
 class WorkVersion(NamedTuple):
@@ -77,6 +82,12 @@ class Job:
     """The place of the checkpoint of a stream's sink, if the query names the job. It is the application then."""
     starts_anew_after: WorkVersion | None = None
     """The last committed version, if the application restarts its count after it."""
+    rows: int | None = None
+    """The number of rows of a batch write with a version."""
+    content: str | None = None
+    """The bounds of the columns of a batch write with a version: ``work_content``."""
+    invocation: str | None = None
+    """The execution that runs the batch write."""
     is_micro_batch: bool = False
     """True if the version belongs to a streaming sink."""
 
@@ -159,7 +170,7 @@ class Job:
             owner: the run of the job. Its first commit fences earlier runs.
             take_over: fence an earlier run with this commit.
             upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
-            rows: refuse a replayed micro-batch that was committed with another number of rows; None does not compare.
+            rows: refuse a replay that was committed with another number of rows; None does not compare.
             replaces: the id of a topic whose existing rows are deleted in the same step.
             new_columns: the columns that the topic lacked at planning.
             held_back: True if the tasks uploaded nothing, because the work was committed before. Then this call commits
@@ -219,6 +230,9 @@ class Job:
             version=version,
             query_id=self.query_id,
             starts_anew_after=None if after is None else QueryVersion(query_id=after.query_id, version=after.version),
+            rows=self.rows,
+            content=self.content,
+            invocation=self.invocation,
         )
 
 
@@ -257,6 +271,37 @@ class _CheckReplay:
         raise IllegalState(
             f"job {self.job.job_id}: another run has committed since, so nothing was committed; run this job again"
         )
+
+
+def work_content(store: Session, files: Sequence[WrittenFile]) -> str | None:
+    """Return digests of the bounds of each column over some files of one topic, as JSON.
+
+    They do not depend on how the rows are divided into files. The answer is None if no bounds are known.
+    """
+    topic_ids = {file.topic_id for file in files}
+    if len(topic_ids) != 1:
+        return None
+    topic_id = topic_ids.pop()
+    topic = store.read(lambda state, slot: state.topics.get(topic_id), refresh=False)
+    if topic is None:
+        return None
+    types = {field.name: field.type for field in stored_schema(topic)}
+    bounds = [decode_statistics(file.statistics, types) for file in files]
+    digests = {}
+    for name in types:
+        if not all(name in each for each in bounds):
+            continue
+        of_column = [each[name] for each in bounds]
+        ends = [end for each in of_column for end in (each.least, each.greatest) if each.has_values]
+        if not ends or None in ends:
+            continue
+        known = [end for end in ends if end is not None]
+        text = repr((min(known, key=order), max(known, key=order), any(each.has_nulls for each in of_column)))
+        digests[name] = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+        if len(digests) == _MOST_COMPARED_COLUMNS:
+            break
+    text = json.dumps(digests)
+    return text if digests and len(text) <= LONGEST_STATISTICS else None
 
 
 def check_task(task: int) -> None:

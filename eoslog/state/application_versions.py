@@ -14,6 +14,7 @@ that was lost.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 
 from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed, counted
@@ -79,18 +80,26 @@ def _counted_by(key: ApplicationVersionKey, last: LastVersion) -> str:
     return key.application_id if last.query_id is None else last.query_id
 
 
-def check_application_version(draft: Draft, transactional_id: str, work: ApplicationVersion | None) -> None:
+def check_application_version(
+    draft: Draft, transactional_id: str, work: ApplicationVersion | None, *, compares: bool = False
+) -> None:
     """Check that the work was not committed before. A transaction without an application version always passes.
+
+    Args:
+        compares: compare work of the last committed version with what was committed.
 
     Raises:
         Replayed: the same query committed this version or a later one before.
-        CheckpointMismatch: another streaming query counted the version, or no query did.
+        CheckpointMismatch: another streaming query counted the version, or no query did. Or other work was committed
+            under the version.
     """
     if work is None:
         return
     last = last_version(draft, transactional_id, work.application_id, work.sink)
     if last is not None and not starts_anew(work, last):
         _check_query(transactional_id, work, last)
+        if compares and work.version == last.version:
+            _check_same_work(work, last)
         if work.version <= last.version:
             raise Replayed(work.application_id, work.version, last.version)
 
@@ -330,6 +339,48 @@ def _check_query(transactional_id: str, work: ApplicationVersion, last: LastVers
         "neither committed nor skipped. If a checkpoint was deleted, restore it. For a fresh start choose another "
         f"{names}, or {_anew(last)}: then rows that the source delivers again are written again"
     )
+
+
+def _check_same_work(work: ApplicationVersion, last: LastVersion) -> None:
+    """Check that a repeated version is a repetition of the committed work, as far as that can be told.
+
+    A program may write twice under one version by mistake. To skip the second write would lose its rows.
+
+    A repetition has as many rows. Some of its columns may differ, for example a time of arrival, but not all of them.
+    Within one execution the program has written twice, so there each column counts.
+
+    Raises:
+        CheckpointMismatch: it is other work.
+    """
+    if work.rows is None or last.rows is None:
+        return
+    what = None
+    if work.rows != last.rows:
+        what = f"with {counted(last.rows, 'row')}, and this write has {work.rows}"
+    elif work.content is not None and last.content is not None:
+        now, before = _digests(work.content), _digests(last.content)
+        compared = sorted(now.keys() & before.keys())
+        differing = [name for name in compared if now[name] != before[name]]
+        is_same_execution = work.invocation is not None and work.invocation == last.invocation
+        if differing and (is_same_execution or differing == compared):
+            what = f"with other values in column {differing[0]!r}"
+    if what is None:
+        return
+    raise CheckpointMismatch(
+        f"application {work.application_id!r}: version {work.version} was committed to {_topic(work)} {what}. So this "
+        "is another write, and not a repetition. It was neither committed nor skipped. A version counts once for each "
+        "topic: write all rows of a version into a topic at once, or give each write a txnAppId of its own. If this is "
+        "the same write, and it gives other rows each time it runs, give option failOnDataLoss=false: then the "
+        "committed rows count"
+    )
+
+
+def _digests(content: str) -> dict[str, str]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _anew(last: LastVersion) -> str:

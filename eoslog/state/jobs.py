@@ -108,7 +108,7 @@ class CommitJob:
     other id are fenced.
     """
     rows: int | None = None
-    """The micro-batch's number of rows, compared with the number committed before; None to skip the comparison."""
+    """The number of rows of the work, compared with the number committed before; None to skip the comparison."""
     name: ClassVar = "commit"
     is_final: ClassVar = True
 
@@ -170,7 +170,7 @@ class CommitJob:
         if self.micro_batch and self.application_version is not None:
             check_micro_batch(draft, self.job_id, self.application_version, goes_on=goes_on, rows=self.rows)
         else:
-            check_application_version(draft, self.job_id, self.application_version)
+            check_application_version(draft, self.job_id, self.application_version, compares=self.rows is not None)
 
 
 def replace_rows(draft: Draft, topic_id: str) -> None:

@@ -232,6 +232,12 @@ class LastVersion(NamedTuple):
     """The streaming query that counted the version; None outside of streams."""
     starts_anew_after: QueryVersion | None = None
     """The version after which its commit restarted the count. A restart after the same version is done only once."""
+    rows: int | None = None
+    """The number of rows of the work; None if unknown."""
+    content: str | None = None
+    """The bounds of the work's columns, as in its entry."""
+    invocation: str | None = None
+    """The execution that did the work."""
 
 
 class PendingDeletion(NamedTuple):

@@ -123,6 +123,12 @@ class ApplicationVersion(Model):
     """The streaming query that counted the version; None outside of streams. Each query counts its own work."""
     starts_anew_after: QueryVersion | None = None
     """If exactly this version was committed last, it no longer counts, and the application's versions start again."""
+    rows: Count | None = None
+    """The number of rows of the work; None if it is not compared with a repetition."""
+    content: Statistics | None = None
+    """The bounds of the work's columns, as a JSON object of digests by column."""
+    invocation: Identifier | None = None
+    """The execution that did the work. Within one execution a repetition has the same bounds in each column."""
 
 
 class WrittenRows(Model):

@@ -409,7 +409,9 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     work = entry.application_version
     if work is not None:
         key = ApplicationVersionKey(entry.transactional_id, work.application_id, work.sink)
-        last = LastVersion(work.version, work.query_id, work.starts_anew_after)
+        last = LastVersion(
+            work.version, work.query_id, work.starts_anew_after, work.rows, work.content, work.invocation
+        )
         remember_version(draft, key, last)
     last_commit = _last_commit(draft, entry, rows, counts) if commits else transaction.last_commit
     draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry, last_commit)

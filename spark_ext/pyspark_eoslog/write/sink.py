@@ -26,7 +26,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
     counted,
 )
-from eoslog.producer.job import Job, Place
+from eoslog.producer.job import Job, Place, work_content
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.pyspark_version import is_at_least
 from pyspark_eoslog.worker import mark_current, plain_errors, store_with_id, this_worker
@@ -65,8 +65,11 @@ class EosLogWriter(DataSourceArrowWriter):
                 application_id=options.application_id,
                 starts_anew_after=options.start_anew_after,
             )
+            self._compares = options.fail_on_data_loss
             if named is not None and not self._job.take_over(store, self._owner):
-                self._plan = replace(self._plan, replayed=True)
+                last = self._job.last_version(store)
+                is_last = last is not None and last.version == options.version
+                self._plan = replace(self._plan, replayed=True, compared=is_last and self._compares)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         with plain_errors():
@@ -82,6 +85,7 @@ class EosLogWriter(DataSourceArrowWriter):
                 owner=self._owner,
                 take_over=self._take_over,
                 replaces=self._replaces,
+                fail_on_data_loss=self._compares,
                 operation="append" if self._replaces is None else "overwrite",
                 publish=self._publishes,
             )
@@ -216,7 +220,7 @@ def commit_tasks(
     Args:
         job: the job, without its query. The query comes from the messages.
         owner, take_over, replaces, operation, query_name: as in ``Job.commit``.
-        fail_on_data_loss: refuse a replayed micro-batch that was committed with another number of rows.
+        fail_on_data_loss: refuse a repeated version that was committed with other rows, as far as that can be told.
         publish: publish the topic as a Delta table afterwards.
 
     Raises:
@@ -227,6 +231,10 @@ def commit_tasks(
     rows = sum(message.rows for message in messages)
     duration_ms = max(0, store.now_ms() - min(message.planned_ms for message in messages))
     job = replace(job, query_id=common(message.query_id for message in messages))
+    if job.version is not None and not job.is_micro_batch:
+        compared = [file for message in messages for file in message.compared]
+        content = work_content(store, [file for _, file in files] or compared)
+        job = replace(job, rows=rows, content=content, invocation=common(each.invocation for each in messages))
     others = job.queries_on_other_hosts(store)
     try:
         slot = job.commit(

@@ -5,7 +5,7 @@ It assigns each row to a topic and converts the rows to the columns of that topi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.producer.job import WorkVersion, check_task
 from eoslog.producer.new_columns import NewColumns
 from eoslog.producer.rows import rows_by_partition, rows_to_write
+from eoslog.storage.object_store import ObjectStore
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.pyspark_version import readable
 from pyspark_eoslog.worker import object_store, this_worker
@@ -26,6 +27,7 @@ from pyspark_eoslog.write.checkpoint_places import CheckpointPlace
 
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"
+_ROOT_EXECUTION = "spark.sql.execution.root.id"
 _GATHERED_ROWS = 64 * 1024
 _GATHERED_BYTES = 16 << 20
 _TOPIC_COLUMN = "topic"
@@ -47,6 +49,8 @@ class WritePlan:
     planned_ms: int
     replayed: bool = False
     """True if this version was committed before. Then tasks write nothing, and the commit only checks the replay."""
+    compared: bool = False
+    """True if this version is the last one that was committed. Then the commit compares the rows with it."""
     last: WorkVersion | None = None
     """What was committed last under the stream's ``transactionalId``, or from the place of its checkpoint."""
     known_queries: frozenset[str] = frozenset()
@@ -71,6 +75,10 @@ class TaskCommit(WriterCommitMessage):
     query_id: str | None
     batch_id: int | None
     rows: int = 0
+    compared: tuple[WrittenFile, ...] = ()
+    """Descriptions of the files that the task would have uploaded, if the commit compares a repetition."""
+    invocation: str | None = None
+    """The execution of Spark that the write belongs to. All writes of one call of ``foreachBatch`` have the same."""
     held_back: bool = False
     """True if the task uploaded nothing, because the plan says that the work was committed before, or will be refused.
     Such a report must not be committed."""
@@ -94,12 +102,16 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
     check_task(task)
     query_id, batch_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty(_BATCH_ID)
     files: list[WrittenFile] = []
+    compared: list[WrittenFile] = []
     rows = 0
     held_back = plan.replayed or _is_known(plan, query_id, batch_id)
     if not held_back:
-        files = _upload(plan, batches, task)
+        files = _upload(plan, batches, task, object_store(plan.location))
         this_worker().environment.reached("spark.task.files_uploaded")
         rows = sum(file.record_count for file in files)
+    elif plan.compared:
+        compared = _upload(plan, batches, task, _NoUploads())
+        rows = sum(file.record_count for file in compared)
     elif plan.last is not None and plan.last.query_id == query_id:
         # Count the rows: a replayed micro-batch must have as many as the committed one.
         rows = sum(batch.num_rows for batch in batches)
@@ -114,6 +126,8 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
         query_id=query_id,
         batch_id=None if batch_id is None else int(batch_id),
         rows=rows,
+        compared=tuple(compared),
+        invocation=_invocation(context),
         held_back=held_back,
         new_columns=plan.new_columns,
         checkpoint=plan.checkpoint,
@@ -133,15 +147,28 @@ def _is_known(plan: WritePlan, query_id: str | None, batch_id: str | None) -> bo
     return batch_id is not None and int(batch_id) <= last.version
 
 
-def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> list[WrittenFile]:
-    store = object_store(plan.location)
+def _invocation(context: TaskContext) -> str | None:
+    application, root = context.getLocalProperty("spark.app.id"), context.getLocalProperty(_ROOT_EXECUTION)
+    return None if application is None or root is None else f"{application}:{root}"
+
+
+class _NoUploads:
+    """Takes the place of an object store if the rows were committed before: the files are only described."""
+
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        """Drop the files."""
+
+
+def _upload(
+    plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int, store: ObjectStore | _NoUploads
+) -> list[WrittenFile]:
     writer = DataFileWriter(store, this_worker().environment.new_id)
     topics = {topic.topic: topic for topic, _ in plan.targets}
     targets = {topic.topic_id: target for topic, target in plan.targets}
     files: list[WrittenFile] = []
 
     def now_ms() -> int:
-        return max(plan.planned_ms, store.clock.now_ms())
+        return plan.planned_ms if isinstance(store, _NoUploads) else max(plan.planned_ms, store.clock.now_ms())
 
     for table in _gather(batches):
         for topic, rows in rows_by_topic(table, topics, by_column=plan.by_column, append_time_ms=now_ms()):

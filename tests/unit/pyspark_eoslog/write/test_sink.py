@@ -24,6 +24,7 @@ from eoslog.errors import (
     ProducerFenced,
     UnknownTopicOrPartition,
 )
+from eoslog.format.checkpoint_codec import parts, restore
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
@@ -624,3 +625,75 @@ def test_the_second_copy_of_a_copy_refuses_the_queries_of_both(store: eoslog.Sto
 
     with pytest.raises(CheckpointMismatch, match=f"startAnewAfter='q@{first_id}:0'"):
         stream(second, "q", 1, 2)
+
+
+@pytest.mark.parametrize("named", ["txnAppId", "transactionalId"])
+@pytest.mark.parametrize("query", [None, "query"])
+@pytest.mark.parametrize(("first", "second"), [((0, 1, 2, 3), (4, 5)), ((0, 1), (2, 3)), ((0,), ()), ((), (1,))])
+def test_another_write_under_a_committed_version_is_refused(
+    store: eoslog.Store, named: str, query: str | None, first: tuple[int, ...], second: tuple[int, ...]
+) -> None:
+    told(query)
+    batch(store, *first, **{named: "app"}, txnVersion="0")
+    before = uploads(store)
+
+    for _ in range(2):
+        with pytest.raises(CheckpointMismatch, match=r"'app': version 0.*another write.*give each write a txnAppId of"):
+            batch(store, *second, **{named: "app"}, txnVersion="0")
+
+    assert uploads(store) == before
+    assert numbers(store) == list(first)
+    batch(store, *second, **{named: "app-2"}, txnVersion="0")
+    assert numbers(store) == sorted([*first, *second])
+
+
+def test_another_write_is_refused_though_a_write_to_another_topic_came_between(store: eoslog.Store) -> None:
+    told("query")
+    batch(store, 1, 2, txnAppId="app", txnVersion="0")
+    batch(store, 1, 2, txnAppId="app", txnVersion="0", topic="other")
+
+    with pytest.raises(CheckpointMismatch, match="with 2 rows, and this write has 3"):
+        batch(store, 3, 4, 5, txnAppId="app", txnVersion="0")
+
+
+def test_a_repetition_may_have_other_values_in_some_columns_but_not_within_one_execution(store: eoslog.Store) -> None:
+    store.admin.create_topic("two", schema={"n": "long", "arrived": "long"})
+    columns = StructType([StructField("n", LongType()), StructField("arrived", LongType())])
+
+    def write(invocation: str, *rows: tuple[int, int], version: str = "0") -> None:
+        told("query")
+        OnlyTask.properties |= {"spark.app.id": "app", "spark.sql.execution.root.id": invocation}
+        options = {"path": store.url, "topic": "two", "txnAppId": "app", "txnVersion": version}
+        planned = EosLogWriter(Options.of(options), columns, False)
+        batches = pa.RecordBatch.from_pylist([{"n": n, "arrived": arrived} for n, arrived in rows])
+        planned.commit([planned.write(iter([batches]))])
+
+    write("1", (1, 100), (2, 100))
+    write("1", (1, 100), (2, 100))
+    write("2", (1, 200), (2, 200))
+    with pytest.raises(CheckpointMismatch, match="other values in column 'arrived'"):
+        write("1", (1, 200), (2, 200))
+    with pytest.raises(CheckpointMismatch, match="other values in column 'n'"):
+        write("1", (3, 100), (4, 100))
+    with pytest.raises(CheckpointMismatch, match="other values"):
+        write("2", (3, 300), (4, 300))
+
+    assert store.scan("two").record_count == 2
+
+
+def test_a_repetition_with_other_rows_is_skipped_if_the_user_says_so(store: eoslog.Store) -> None:
+    told("query")
+    batch(store, 1, 2, txnAppId="app", txnVersion="0")
+
+    batch(store, 3, txnAppId="app", txnVersion="0", failOnDataLoss="false")
+
+    assert numbers(store) == [1, 2]
+
+
+def test_work_is_compared_after_its_transactional_id_came_from_a_checkpoint(store: eoslog.Store) -> None:
+    told("query")
+    batch(store, 1, 2, txnAppId="app", txnVersion="0")
+    state = store.read(lambda state, slot: restore({part.name: part.encode() for part in parts(state, slot)}))
+
+    assert state.application_versions == store.read(lambda state, slot: dict(state.application_versions))
+    assert {last.rows for last in state.application_versions.values()} == {2}

@@ -240,8 +240,9 @@ def _other_rows(
     """
     return CheckpointMismatch(
         f"transactional id {transactional_id!r}: micro-batch {work.version} was committed to {_topic(work)} with "
-        f"{counted(before, 'row')}, and has {rows} now, so its content has changed. Nothing was committed. If the "
-        "checkpoint is an older copy, or has lost its newest entry in 'offsets', restore it. Or "
+        f"{counted(before, 'row')}, and has {rows} now, so its content has changed. Nothing was committed. If a second "
+        "driver runs on this checkpoint, stop one of the two and start the query again. If the checkpoint is an older "
+        "copy, or has lost its newest entry in 'offsets', restore it. Or "
         f"{_anew(last)}: then rows committed as {work.version} are written again. If the query returns different rows "
         "each time it runs, or its source lost rows, give option failOnDataLoss=false to the sink: then the committed "
         "rows count, and the query continues"
@@ -252,10 +253,11 @@ def _older_copy(transactional_id: str, work: ApplicationVersion, last: LastVersi
     """Return the error for a micro-batch before the last one that its query committed."""
     return CheckpointMismatch(
         f"transactional id {transactional_id!r}: micro-batch {work.version} comes after micro-batch {last.version} "
-        f"of the same query was committed to {_topic(work)}. The checkpoint is an older copy, and this micro-batch "
-        f"may hold other rows than those committed as {work.version}. Nothing was committed. Restore the newest "
-        f"checkpoint. Or {_anew(last)}: then the query continues from this checkpoint, and rows committed since are "
-        "written again"
+        f"of the same query was committed to {_topic(work)}, and this micro-batch may hold other rows than those "
+        f"committed as {work.version}. Nothing was committed. If a second driver runs on this checkpoint, stop one of "
+        "the two and start the query again: no row is lost. Otherwise the checkpoint is an older copy: restore the "
+        f"newest checkpoint. Only if there is none, {_anew(last)}: then the query continues from this checkpoint, and "
+        "rows committed since are written again"
     )
 
 

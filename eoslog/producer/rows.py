@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, quoted, without_code
 from eoslog.format.arrow_input import ArrowStream, table_of
+from eoslog.format.column_types import kind_of
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.format.record_times import GREATEST_MS, RANGE, unstorable
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
@@ -220,8 +221,10 @@ def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Tabl
         return table.drop_columns([name for name in table.schema.names if name in _COLUMNS_POSITION])
     table = table.drop_columns([name for name in table.schema.names if name in _RECORDS_POSITION])
     for name in ("key", "value"):
-        if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
-            table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.binary()))
+        found = table.schema.field(name).type if name in table.schema.names else None
+        if found is not None and kind_of(found) == "text":
+            as_bytes = pa.large_binary() if pa.types.is_large_string(found) else pa.binary()
+            table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(as_bytes))
     return _with_timestamps(topic, table, append_time_ms)
 
 

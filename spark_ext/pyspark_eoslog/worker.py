@@ -152,9 +152,13 @@ def verified_store(location: StoreLocation) -> Store:
     try:
         is_same = read_description(held.store.object_store).store_id == held.store.describe().store_id
     except StoreVanished:
-        # If the store was removed, opening it again raises NotAStore.
         is_same = False
-    return (held if is_same else _reopen(location)).store
+    if is_same:
+        return held.store
+    store = _reopen(location).store
+    # If the store was removed, this raises NotAStore. A caller may then create it.
+    read_description(store.object_store)
+    return store
 
 
 def new_store(location: StoreLocation) -> Store:
@@ -168,12 +172,19 @@ def is_verified(location: StoreLocation, age_ms: int) -> bool:
     return verified_ms is not None and this_worker().environment.monotonic_ms() - verified_ms < age_ms
 
 
-def recently_verified_store(location: StoreLocation, age_ms: int) -> tuple[Store, bool]:
-    """Return the store, and True if its state is older than ``age_ms`` and must be refreshed."""
-    if is_verified(location, age_ms):
+def recently_verified_store(location: StoreLocation, age_ms: int, *, may_vanish: bool = False) -> tuple[Store, bool]:
+    """Return the store, and True if its state is older than ``age_ms`` and must be refreshed.
+
+    Args:
+        may_vanish: send the request that checks the store's id in any case. A caller that can create the store must
+            learn that it was removed.
+    """
+    if is_verified(location, age_ms) and not may_vanish:
         return _hold(location).store, False
     now_ms = this_worker().environment.monotonic_ms()
     store = verified_store(location)
+    if is_verified(location, age_ms):
+        return store, False
     _hold(location).verified_ms = now_ms
     return store, True
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from eoslog import Store, Topic
-from eoslog.errors import InvalidOption, TopicAlreadyExists
+from eoslog.errors import InvalidOption, TopicAlreadyExists, UnsupportedSchema
+from eoslog.format.column_types import parts
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.spark_schemas import topic_columns
 
@@ -30,13 +32,15 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
 
     Raises:
         InvalidTopic: the name, the number of partitions or a key column is not allowed.
-        UnsupportedSchema: a topic cannot store a column.
+        UnsupportedSchema: a topic cannot store a column, or it could hold no value but null.
     """
     name = options.topic_to_write()
     assert name is not None
     # Constants and other columns that a DataFrame never holds nulls in are not nullable. As in Delta Lake this must not
     # bind later writes.
     columns, described = topic_columns(schema.toNullable())
+    for column in columns:
+        _refuse_void(column.type, column.name)
     with suppress(TopicAlreadyExists):
         store.admin.create_topic(
             name,
@@ -46,6 +50,18 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
             spark_schema=described,
         )
         store.environment.reached("spark.topic.created")
+
+
+def _refuse_void(data_type: pa.DataType, path: str) -> None:
+    """Raises: UnsupportedSchema: the type, or a type within it, holds no value but null."""
+    if pa.types.is_null(data_type):
+        raise UnsupportedSchema(
+            f"column {path!r} has type void: its rows hold only nulls. The type of a column never changes, so the new "
+            "topic could never hold a value in it. Cast it to the type of later rows, as CAST(NULL AS STRING), or drop "
+            "it"
+        )
+    for name, field in parts(data_type):
+        _refuse_void(field.type, f"{path}.{name}")
 
 
 def check_created(options: Options, topic: Topic) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from eoslog import Topic
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
+from eoslog.format.column_types import kind_of
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.producer.job import WorkVersion, check_task
 from eoslog.producer.new_columns import NewColumns
@@ -238,7 +239,7 @@ def check_columns(schema: pa.Schema, topic: Topic) -> None:
 
 def check_routing(schema: pa.Schema) -> None:
     """Raises: SchemaMismatch: there is no string column ``topic``."""
-    if _TOPIC_COLUMN not in schema.names or not pa.types.is_string(schema.field(_TOPIC_COLUMN).type):
+    if _TOPIC_COLUMN not in schema.names or kind_of(schema.field(_TOPIC_COLUMN).type) != "text":
         raise SchemaMismatch(
             "no topic is given for the rows; use option 'topic', or a string column 'topic' for Kafka records"
         )

@@ -56,7 +56,11 @@ def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
         UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
     """
     checkpoint = _checkpoint(options)
-    store, refresh = _opened(options, schema, lambda location: recently_verified_store(location, _TOPICS_AGE_MS))
+    store, refresh = _opened(
+        options,
+        schema,
+        lambda location: recently_verified_store(location, _TOPICS_AGE_MS, may_vanish=options.create_topic),
+    )
     if not refresh:
         with suppress(UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema):
             plan = _plan(options, schema, store, refresh=False)

@@ -128,7 +128,9 @@ def test_the_last_micro_batch_is_a_replay_earlier_ones_are_refused() -> None:
 
     with pytest.raises(Replayed):
         history.micro_batch(1, owner="restarted")
-    with pytest.raises(CheckpointMismatch, match=r"a second driver.*older copy.*newest checkpoint.*startAnewAfter='query:1'"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"a second driver.*older copy.*newest checkpoint.*startAnewAfter='query:1'"
+    ):
         history.micro_batch(0, owner="restarted")
     assert commits(history) == 2
     history.micro_batch(0, owner="restarted", after=after(1))

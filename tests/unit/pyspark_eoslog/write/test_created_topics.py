@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pyspark.sql.types import (
     DataType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -31,11 +33,29 @@ from eoslog.errors import (
 )
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.storage.environment import Environment
+from pyspark_eoslog.data_source import DefaultSource
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import Worker, acting_as, this_worker
+from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 
 ROWS = StructType([StructField("carrier", StringType()), StructField("miles", LongType())])
+
+
+class OnlyTask:
+    """The context of a query's only task."""
+
+    query_id = "query"
+
+    @classmethod
+    def get(cls) -> OnlyTask:
+        return cls()
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return 0
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
+        return {"sql.streaming.queryId": self.query_id, "streaming.sql.batchId": "0"}.get(name)
 
 
 @pytest.fixture
@@ -124,6 +144,62 @@ def test_a_write_that_no_topic_can_hold_creates_nothing(root: str) -> None:
         planned(root, StructType([StructField("_offset", LongType())]))
 
     assert not Path(root).exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "path"),
+    [
+        (NullType(), "v"),
+        (StructType([StructField("a", LongType()), StructField("x", NullType())]), "v.x"),
+        (ArrayType(NullType()), "v.element"),
+        (MapType(StringType(), NullType()), "v.value"),
+        (ArrayType(StructType([StructField("x", ArrayType(NullType()))])), "v.element.x.element"),
+    ],
+)
+def test_a_column_that_could_never_hold_a_value_is_refused(root: str, column: DataType, path: str) -> None:
+    with pytest.raises(UnsupportedSchema, match=f"column '{path}' has type void.*CAST"):
+        planned(root, StructType([StructField("n", LongType()), StructField("v", column)]))
+
+    assert not Path(root).exists()
+    planned(root)
+    planned(root, StructType([StructField("carrier", StringType()), StructField("miles", NullType())]))
+
+
+def commits_a_row(root: str, writer: Any) -> None:
+    rows = pa.RecordBatch.from_pydict({"carrier": ["UA"], "miles": [1]})
+    written = [writer.write(iter([rows]))]
+    if isinstance(writer, EosLogStreamWriter):
+        writer.commit(written, 0)
+    else:
+        writer.commit(written)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("fails_before", [False, True])
+def test_a_store_that_was_removed_is_created_again_at_once(
+    root: str, monkeypatch: pytest.MonkeyPatch, overwrite: bool, fails_before: bool
+) -> None:
+    monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    for _ in range(3):
+        commits_a_row(root, EosLogWriter(options(root), ROWS, overwrite))
+        assert eoslog.connect(root).scan("trips").record_count == 1
+        shutil.rmtree(root)
+        if fails_before:
+            for _ in range(2):
+                with pytest.raises(NotAStore):
+                    planned(root, createTopic="false")
+                with pytest.raises(NotAStore):
+                    DefaultSource({"path": root, "topic": "trips"}).schema()
+
+
+def test_a_stream_creates_a_store_that_was_removed_again(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    for number in range(3):
+        OnlyTask.query_id = f"query-{number}"
+        writer = EosLogStreamWriter(options(root, checkpointlocation=f"/checkpoint-{number}"), ROWS, overwrite=False)
+        commits_a_row(root, writer)
+        assert eoslog.connect(root).scan("trips").record_count == 1
+        shutil.rmtree(root)
 
 
 def test_an_existing_topic_may_have_other_partitions_but_no_other_key(root: str) -> None:

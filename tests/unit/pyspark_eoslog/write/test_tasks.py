@@ -143,6 +143,24 @@ def test_a_task_beyond_the_largest_job_is_refused_before_it_uploads(store: eoslo
     assert data_files(store) == []
 
 
+@pytest.mark.parametrize("key", ["k", b"k"])
+def test_text_and_bytes_of_large_arrow_types_are_written(store: eoslog.Store, key: str | bytes) -> None:
+    """Spark passes large types with ``spark.sql.execution.arrow.useLargeVarTypes``."""
+    text, binary = pa.large_string(), pa.large_binary()
+    headers = pa.array([[{"key": "h", "value": b"1"}]], pa.list_(pa.struct([("key", text), ("value", binary)])))
+    columns = {
+        "topic": pa.array(["even"], text),
+        "key": pa.array([key], text if isinstance(key, str) else binary),
+        "value": pa.array(["v"], text),
+        "headers": headers,
+    }
+
+    write(store, pa.table(columns))
+
+    (row,) = store.scan("even", columns=["key", "value", "headers"]).to_table().to_pylist()
+    assert (row["key"], row["value"], row["headers"]) == (b"k", b"v", [{"key": "h", "value": b"1"}])
+
+
 def test_headers_and_timestamps_are_written(store: eoslog.Store) -> None:
     headers = pa.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None], HEADERS)
     times = pa.array([5_000, None], pa.timestamp("us", tz="UTC"))

@@ -89,6 +89,8 @@ class S3Settings(_Section):
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
+    server_side_encryption: str | None = None
+    sse_kms_key_id: str | None = None
     connect_timeout_ms: _Positive = _S3_DEFAULTS.connect_timeout_ms
     read_timeout_ms: _Positive = _S3_DEFAULTS.read_timeout_ms
     max_attempts: _Positive = _S3_DEFAULTS.max_attempts

@@ -5,6 +5,7 @@ An error is a clear refusal, a missing object, or an unknown outcome.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 from aiobotocore.session import AioSession  # type: ignore[import-untyped]
 from botocore import exceptions as boto  # type: ignore[import-untyped]
+from botocore.credentials import RefreshableCredentials  # type: ignore[import-untyped]
 from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
@@ -60,6 +62,31 @@ def _session(profile: str | None) -> Any:
 
 _loader = cache(create_loader)
 
+_CHECKSUM_SETTINGS = ("request_checksum_calculation", "response_checksum_validation")
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+def _checksums(options: S3Options, session: Any) -> dict[str, str]:
+    """Return the settings of S3's own checksums.
+
+    By default a client sends a checksum after the body of a put, in chunks. Many servers other than Amazon's do not
+    know that. eoslog has checksums of its own.
+    """
+    if not _has_own_endpoint(options, session):
+        return {}
+    return {name: "when_required" for name in _CHECKSUM_SETTINGS if not os.environ.get(f"AWS_{name.upper()}")}
+
+
+def _has_own_endpoint(options: S3Options, session: Any) -> bool:
+    """Return True if the server is not Amazon's, as far as the settings tell."""
+    if options.endpoint_url is not None or any(os.environ.get(name) for name in _ENDPOINT_VARIABLES):
+        return True
+    try:
+        return "endpoint_url" in session.get_scoped_config()
+    except boto.BotoCoreError:
+        # The first request names the error of the profile.
+        return False
+
 
 class S3Connection:
     """An s3fs file system and its client. Only its own process may use it, because fsspec's loop is a thread."""
@@ -67,6 +94,10 @@ class S3Connection:
     def __init__(self, options: S3Options, requests: Counter[str]) -> None:
         self._requests = requests
         self._counted_client: Any = None
+        self._options = options
+        self._session = _session(options.profile)
+        self.renewals = 0
+        """How often renewed credentials were found."""
         self._file_system = S3FileSystem(
             anon=options.anon,
             key=options.key,
@@ -80,10 +111,11 @@ class S3Connection:
                 "read_timeout": options.read_timeout_ms / 1000,
                 "max_pool_connections": _PARALLEL_REQUESTS,
                 "http_session_cls": _SingleAttemptSession,
+                **_checksums(options, self._session),
             },
             use_listings_cache=False,
             skip_instance_cache=True,
-            session=_session(options.profile),
+            session=self._session,
         )
         self._file_system.retries = 1
 
@@ -94,6 +126,29 @@ class S3Connection:
             self._counted_client = client
             client.meta.events.register("before-send.s3", self._before_send)
         return client
+
+    async def renew_credentials(self) -> bool:
+        """Read the credentials again, for example from a file that a program renews. Return True if they differ.
+
+        The credentials of a role renew themselves, and those of the options stay.
+        """
+        if self._options.key is not None or self._options.anon:
+            return False
+        try:
+            used = await self._session.get_credentials()
+            found = await _session(self._options.profile).get_credentials()
+        except boto.BotoCoreError:
+            # For example, the file is being replaced. The error that S3 has answered says what is wrong.
+            return False
+        if used is None or found is None or isinstance(used, RefreshableCredentials):
+            return False
+        now = await found.get_frozen_credentials()
+        if now == await used.get_frozen_credentials():
+            return False
+        # The client signs with this object.
+        used.access_key, used.secret_key, used.token = now.access_key, now.secret_key, now.token
+        self.renewals += 1
+        return True
 
     def run(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a coroutine on the file system's loop and wait for it."""
@@ -126,6 +181,8 @@ _TRANSIENT_CODES = frozenset(
         "XAmzContentSHA256Mismatch",
     }
 )
+RENEWABLE_CODES = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})
+"""Codes of a refusal after which renewed credentials may be accepted."""
 _NO_SUCH_OBJECT_CODES = frozenset({"NoSuchKey", "NotFound", "404", ""})
 """Codes of a 404 that mean a missing object. Other codes are about an account, an access point and the like. An answer
 without a body has the code ``404`` or none."""
@@ -135,6 +192,11 @@ _WHERE_CREDENTIALS_ARE = (
 )
 _SET_THE_REGION = "set the region to the bucket's (option region, s3.region in conf/eoslog.toml, or AWS_REGION)"
 _CHECK_THE_KEY = "the server does not know the access key: check it, and that endpoint_url is the server it belongs to"
+_RENEW = "renew the credentials. A file of credentials is read again by itself"
+_CHUNKS = (
+    "the server, or a proxy before it, does not take a body in chunks (aws-chunked). Set "
+    "AWS_REQUEST_CHECKSUM_CALCULATION=when_required, or upgrade it"
+)
 _HINTS = {
     "AccessDenied": "check credentials, permissions and options; docs/security.md has the policy of each role",
     "AuthorizationHeaderMalformed": _SET_THE_REGION,
@@ -143,8 +205,10 @@ _HINTS = {
     "InvalidAccessKeyId": _CHECK_THE_KEY,
     "XAdminUserNotFound": _CHECK_THE_KEY,
     "SignatureDoesNotMatch": "the secret does not belong to the access key: correct both",
-    "ExpiredToken": "renew the credentials",
-    "InvalidToken": "renew the credentials",
+    "ExpiredToken": _RENEW,
+    "InvalidToken": _RENEW,
+    "TokenRefreshRequired": _RENEW,
+    "MissingContentLength": _CHUNKS,
     "InvalidBucketName": "correct the name of the bucket in the URL",
     "RequestTimeTooSkewed": "set this host's clock",
     "EntityTooLarge": "write smaller files",
@@ -225,6 +289,12 @@ def translated(error: Exception, url: str, path: str, *, of_an_object: bool = Tr
                 f"{url}: the endpoint is not an http:// or https:// URL. Correct AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL "
                 "or endpoint_url in ~/.aws/config"
             )
+        if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return StoreUnavailable(
+                f"{where} was not requested: the server's certificate is not trusted. If it comes from an authority of "
+                "your own, set AWS_CA_BUNDLE to the file with the certificate of this authority, for each process. "
+                f"Otherwise check endpoint_url: {error!r}"
+            )
         scheme = " (http:// or https:// as the server expects)" if isinstance(error, boto.SSLError) else ""
         return StoreUnavailable(
             f"{where} got no answer; check endpoint_url{scheme} and the network, or try again: {error!r}"
@@ -239,6 +309,12 @@ def translated(error: Exception, url: str, path: str, *, of_an_object: bool = Tr
     if status == 404 and of_an_object and code in _NO_SUCH_OBJECT_CODES:
         return ObjectNotFound(path)
     hint = _HINTS.get(code, "check credentials, permissions and options")
+    if status == 411:
+        hint = _CHUNKS
+    elif code == "InvalidArgument" and _operation_of(error) == "PutObject":
+        hint = (
+            f"the server does not know a header of the put. Leave out server_side_encryption if it is set. Or {_CHUNKS}"
+        )
     if hint is _SET_THE_REGION and (region := _region_in(error)):
         hint = f"{hint}: {region}"
     return StoreAccessDenied(f"{url}: {_operation_of(error)} of {path!r} was refused with {answer}; {hint}.")

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from eoslog.arguments import Count, Natural, checked_option, kinds_of, read_option
 from eoslog.errors import InvalidOption, quoted, unknown
 
+_ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
+
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
@@ -22,6 +24,10 @@ class S3Options:
     region: str | None = None
     profile: str | None = None
     anon: bool = False
+    server_side_encryption: str | None = None
+    """The header ``x-amz-server-side-encryption`` of each put: ``AES256``, ``aws:kms`` or ``aws:kms:dsse``."""
+    sse_kms_key_id: str | None = None
+    """The key of KMS that encrypts; None for the bucket's."""
     connect_timeout_ms: Count = 5_000
     read_timeout_ms: Count = 30_000
     max_attempts: Count = 6
@@ -44,6 +50,18 @@ class S3Options:
             raise InvalidOption("key and secret belong together; give both, or none to take the environment's.")
         if self.anon and self.key is not None:
             raise InvalidOption("anon excludes key and secret; leave one of them out.")
+        if self.server_side_encryption not in (None, *_ENCRYPTIONS):
+            raise InvalidOption(
+                f"server_side_encryption is {quoted(self.server_side_encryption)}; valid are {', '.join(_ENCRYPTIONS)}."
+            )
+        if self.sse_kms_key_id is not None and self.server_side_encryption in (None, "AES256"):
+            raise InvalidOption("sse_kms_key_id needs server_side_encryption='aws:kms' or 'aws:kms:dsse'.")
+
+    @property
+    def headers_of_puts(self) -> dict[str, str]:
+        """The parameters that each put has in addition to its body."""
+        given = {"ServerSideEncryption": self.server_side_encryption, "SSEKMSKeyId": self.sse_kms_key_id}
+        return {name: value for name, value in given.items() if value is not None}
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> S3Options:

@@ -29,7 +29,7 @@ from eoslog.storage.object_store import (
 )
 from eoslog.storage.process import forks
 from eoslog.storage.request_log import TimedRequest
-from eoslog.storage.s3_connection import S3Connection, answer_of, code_of, status_of, translated
+from eoslog.storage.s3_connection import RENEWABLE_CODES, S3Connection, answer_of, code_of, status_of, translated
 from eoslog.storage.s3_options import S3Options
 
 _T = TypeVar("_T")
@@ -171,7 +171,7 @@ class S3Store(ObjectStore):
 
     async def _put_if_absent(self, path: str, key: str, body: bytes) -> PutOutcome:
         try:
-            await self._send("put_object", Key=key, Body=body, IfNoneMatch="*")
+            await self._send("put_object", Key=key, Body=body, IfNoneMatch="*", **self._options.headers_of_puts)
         except Exception as error:
             status = status_of(error)
             if status == 412:
@@ -189,7 +189,7 @@ class S3Store(ObjectStore):
     async def _put(self, path: str, key: str, body: bytes) -> None:
         async def attempt() -> None:
             try:
-                await self._send("put_object", Key=key, Body=body)
+                await self._send("put_object", Key=key, Body=body, **self._options.headers_of_puts)
             except Exception as error:
                 raise self._meaning_of_failed_put(error, path) from error
 
@@ -200,7 +200,7 @@ class S3Store(ObjectStore):
 
         async def attempt() -> None:
             try:
-                await self._send("put_object", Key=key, Body=body, IfNoneMatch="*")
+                await self._send("put_object", Key=key, Body=body, IfNoneMatch="*", **self._options.headers_of_puts)
             except Exception as error:
                 if status_of(error) != 412:
                     raise self._meaning_of_failed_put(error, path) from error
@@ -299,7 +299,24 @@ class S3Store(ObjectStore):
         return await self._retried(attempt)
 
     async def _send(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """Send one request, and return its answer with all of its body. Observe its ``Date``, also that of an error."""
+        """Send a request, and return its answer with all of its body. Observe its ``Date``, also that of an error.
+
+        If S3 refuses the credentials, look for renewed ones and send the request again. A refused request changes
+        nothing.
+        """
+        connection = self._connected()
+        renewals = connection.renewals
+        try:
+            return await self._send_once(operation, **parameters)
+        except Exception as error:
+            if code_of(error) not in RENEWABLE_CODES:
+                raise
+            # Another request may have found the renewed credentials while this one was on its way.
+            if connection.renewals == renewals and not await connection.renew_credentials():
+                raise
+        return await self._send_once(operation, **parameters)
+
+    async def _send_once(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         # The parameters hold neither credentials nor a signature.
         path = str(parameters.get("Key", parameters.get("Prefix", ""))).removeprefix(self._key_prefix)
         if "Range" in parameters:

@@ -40,6 +40,13 @@ class CheckingThenWriting(MemoryStore):
         return PutOutcome.EXISTS
 
 
+class StoringFrames(MemoryStore):
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        return super().put_if_absent(
+            path, b"%x\r\n%b\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n" % (len(body), body)
+        )
+
+
 class AlwaysExisting(MemoryStore):
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
         super().put_if_absent(path, body)
@@ -108,3 +115,8 @@ def test_a_writer_that_may_not_delete_passes_all_the_same() -> None:
             raise StoreAccessDenied("no permission")
 
     assert probe_put_if_absent(WithoutDelete(PatientEnvironment()), PatientEnvironment()).races == 4
+
+
+def test_a_store_that_keeps_the_frames_of_chunks_is_told_from_one_that_overwrites() -> None:
+    with pytest.raises(PutIfAbsentUnsupported, match=r"other bytes than were put.*AWS_REQUEST_CHECKSUM_CALCULATION"):
+        probe_put_if_absent(StoringFrames(Environment()), Environment())

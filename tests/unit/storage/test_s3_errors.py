@@ -19,6 +19,10 @@ def answered(status: int, code: str, **details: str) -> ClientError:
     return ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")
 
 
+def of_put(status: int, code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")
+
+
 @pytest.mark.parametrize("code", ["NoSuchKey", "404", "NotFound", ""])
 def test_a_404_about_the_object_or_without_body_means_not_found(code: str) -> None:
     assert isinstance(translated(answered(404, code), "s3://b/p", "a/path"), ObjectNotFound)
@@ -65,6 +69,10 @@ def test_a_refusal_says_what_was_asked_for_and_where() -> None:
         (answered(403, "InvalidAccessKeyId"), "does not know the access key: .*endpoint_url"),
         (answered(403, "SignatureDoesNotMatch"), "the secret does not belong to the access key"),
         (answered(403, "AccessDenied"), r"docs/security\.md"),
+        (answered(400, "ExpiredToken"), "renew the credentials. A file of credentials is read again"),
+        (answered(411, "MissingContentLength"), "aws-chunked.*AWS_REQUEST_CHECKSUM_CALCULATION=when_required"),
+        (answered(411, ""), "AWS_REQUEST_CHECKSUM_CALCULATION=when_required"),
+        (of_put(400, "InvalidArgument"), "server_side_encryption.*aws-chunked.*AWS_REQUEST_CHECKSUM_CALCULATION"),
         (boto.NoCredentialsError(), r"AWS_ACCESS_KEY_ID.*s3\.profile in conf/eoslog\.toml.*instance's role.*anon=True"),
         (boto.PartialCredentialsError(provider="env", cred_var="secret"), "incomplete.*AWS_SECRET_ACCESS_KEY"),
         (boto.ProfileNotFound(profile="x"), r"~/\.aws/config.*AWS_PROFILE"),

@@ -172,8 +172,11 @@ def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field
     found_type, expected = column.type, field.type
     has_type = found_type == expected
     if not has_type and not widens(found_type, expected):
+        case = ""
+        if str(found_type).lower() == str(expected).lower():
+            case = ". The names of the fields differ in upper and lower case: give the topic's"
         raise SchemaMismatch(
-            f"column {field.name!r}: expected {expected}, found {found_type}. Cast it to {expected} first"
+            f"column {field.name!r}: expected {expected}, found {found_type}{case}. Cast it to {expected} first"
         )
     try:
         if has_type:

@@ -282,7 +282,10 @@ def work_content(store: Session, files: Sequence[WrittenFile]) -> str | None:
     if len(topic_ids) != 1:
         return None
     topic_id = topic_ids.pop()
-    topic = store.read(lambda state, slot: state.topics.get(topic_id), refresh=False)
+    # The process that commits may know a state before the topic's creation.
+    topic = store.read(lambda state, slot: state.topics.get(topic_id), refresh=False) or store.read(
+        lambda state, slot: state.topics.get(topic_id)
+    )
     if topic is None:
         return None
     types = {field.name: field.type for field in stored_schema(topic)}

@@ -18,11 +18,12 @@ from pyspark_eoslog.data_source import DefaultSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from pyspark_eoslog.table import EosLogTable
 
-__all__ = ["DefaultSource", "EosLogTable", "topic_schema"]
+__all__ = ["DefaultSource", "EosLogTable", "activate", "topic_schema"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,6 +33,16 @@ def __getattr__(name: str) -> Any:
     from pyspark_eoslog.table import EosLogTable
 
     return EosLogTable
+
+
+def activate(spark: SparkSession) -> None:
+    """Make the session known to the current thread. Call it in a thread of your own before it writes.
+
+    Spark's JVM finds Python data sources through the active session of its thread. A new thread has none, and neither
+    has a thread whose action was interrupted. A write there fails with ``DATA_SOURCE_NOT_FOUND``.
+    """
+    # Each release of PySpark sets the active session here. The call that does nothing else is not public.
+    spark.createDataFrame([], "n long")
 
 
 def topic_schema(schema: StructType) -> pa.Schema:

@@ -28,7 +28,14 @@ from eoslog.session.settings import load_settings
 from eoslog.store import Store
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native.lookup import planned_files
-from pyspark_eoslog.native.native_scan import NativeFiles, float_columns, native_frame, quoted
+from pyspark_eoslog.native.native_scan import (
+    NativeFiles,
+    check_columns,
+    float_columns,
+    native_frame,
+    native_settings,
+    quoted,
+)
 from pyspark_eoslog.native.newest_rows import newest_columns, newest_rows
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
@@ -178,21 +185,23 @@ class EosLogTable:
             )
         wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
         place = NativeFiles(store.url, dict(self._options.location.options))
-        read = wanted
-        if predicate is not None or latest_by_key:
-            used = [] if predicate is None else compile_predicate(predicate, topic).columns.names
-            of_rows = newest_columns(topic) if latest_by_key else ()
-            read = self._columns(topic, list(dict.fromkeys([*wanted.names, *used, *of_rows])))
+        is_whole = predicate is None and not latest_by_key
+        used = [] if predicate is None else compile_predicate(predicate, topic).columns.names
+        of_rows = newest_columns(topic) if latest_by_key else ()
+        read = wanted if is_whole else self._columns(topic, list(dict.fromkeys([*wanted.names, *used, *of_rows])))
         files = planned_files(scan.plans, float_columns(topic, read))
-        frame = native_frame(self._spark, place, topic, files, read)
-        if predicate is None and not latest_by_key:
-            return frame
-        if latest_by_key:
-            frame = newest_rows(frame, topic)
-        if predicate is None:
+        check_columns(topic, read)
+        with native_settings(self._spark):
+            frame = native_frame(self._spark, place, topic, files, read)
+            if is_whole:
+                return frame
+            if latest_by_key:
+                frame = newest_rows(frame, topic)
+            if predicate is not None:
+                # In brackets and on a line of its own: the predicate may end with a comment, which must not hide the
+                # bracket.
+                frame = frame.where(f"({predicate}\n)")
             return frame.selectExpr(*map(quoted, wanted.names))
-        # In brackets and on a line of its own: the predicate may end with a comment, which must not hide the bracket.
-        return frame.where(f"({predicate}\n)").selectExpr(*map(quoted, wanted.names))
 
     def createOrReplaceTempView(self, name: str, **options: Any) -> None:  # noqa: N802 - Spark's name
         """Create a temporary view of the rows that are visible now.

@@ -122,6 +122,11 @@ def plain_errors() -> Iterator[None]:
     """
     try:
         yield
+    except MemoryError as error:
+        raise MemoryError(
+            "a Python worker of Spark has not enough memory. Raise spark.executor.pyspark.memory (a task of eoslog "
+            f"needs up to 1g) or leave it unset, and on the driver PYSPARK_PLANNER_MEMORY_MB. {error}".strip()
+        ) from error
     except EosLogError as error:
         if _program().startswith("pyspark."):
             # Spark's worker reports this error and ends. So no later error loses its traceback.

@@ -55,8 +55,10 @@ _TIMESTAMP = "timestamp"
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _LISTING_PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_TASKS = 64
+_REGEX_NAMES = "spark.sql.parser.quotedRegexColumnNames"
 _GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
-_listing = threading.Lock()
+_settings = threading.RLock()
+"""Held while settings of a session are changed: its threads share them."""
 
 
 class NativeFiles:
@@ -121,10 +123,8 @@ def native_frame(
 ) -> DataFrame:
     """Return a DataFrame of the rows of these files with the columns ``wanted``. Every column may be null.
 
-    Raises:
-        InvalidOption: Spark's Parquet reader cannot read a column.
+    ``check_columns`` has accepted the columns.
     """
-    _check(topic, wanted)
     if not files:
         return spark.createDataFrame([], _nullable(wanted))
     in_file = _in_files(topic, wanted)
@@ -136,7 +136,7 @@ def native_frame(
         is_late = has_times and any(each.timestamp > GREATEST_MS for each in file.times)
         return is_late, file.hidden_rows, is_looked_up, bool(file.may_hold_nan)
 
-    with _listing_many(spark, place, len(files)):
+    with _changed(spark, place.listing_setting(len(files), lambda name: int(spark.conf.get(name) or 0))):
         frames = []
         for (is_late, *_), group in groupby(sorted(files, key=kind), key=kind):
             frames.append(_scan(spark, place, topic, list(group), wanted, in_file, is_late=is_late))
@@ -236,7 +236,8 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _check(topic: Topic, wanted: StructType) -> None:
+def check_columns(topic: Topic, wanted: StructType) -> None:
+    """Raises: InvalidOption: Spark's Parquet reader cannot read a column."""
     stored = stored_schema(topic).names
     for field in wanted:
         if field.name.lower() == "_metadata" and field.name in stored:
@@ -267,13 +268,20 @@ def _nullable_type(data_type: DataType) -> DataType:
 
 
 @contextmanager
-def _listing_many(spark: SparkSession, place: NativeFiles, file_count: int) -> Iterator[None]:
-    """Change a setting of the session within this context. The setting is shared, so threads take turns."""
-    with _listing:
-        changed = place.listing_setting(file_count, lambda name: int(spark.conf.get(name) or 0))
-        before = {name: spark.conf.get(name) for name in changed}
+def native_settings(spark: SparkSession) -> Iterator[None]:
+    """Take a quoted name for a name within this context, and never for a regular expression."""
+    is_regex = (spark.conf.get(_REGEX_NAMES, "false") or "").lower() == "true"
+    with _changed(spark, {_REGEX_NAMES: "false"} if is_regex else {}):
+        yield
+
+
+@contextmanager
+def _changed(spark: SparkSession, changes: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of the session within this context. Its threads share them, so they take turns."""
+    with _settings:
+        before = {name: spark.conf.get(name) for name in changes}
         try:
-            for name, value in changed.items():
+            for name, value in changes.items():
                 spark.conf.set(name, value)
             yield
         finally:

@@ -72,13 +72,34 @@ def text(options: Mapping[str, str], name: str) -> str | None:
 
 
 def names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """Return names that commas separate, each once, in their order. Raises: InvalidOption: the value has no name."""
+    """Return names, each once, in their order: with commas between them, or as a JSON array of strings.
+
+    The array is for names with a comma, or with a blank at an end.
+
+    Raises:
+        InvalidOption: the value has no name.
+    """
     value = options.get(name.lower())
     if value is None:
         return None
-    found = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
-    if not found:
-        raise InvalidOption(f"option {name!r} is {quoted(value)}; give names with commas between them")
+    listed = _strings(value)
+    if listed is None:
+        listed = [each.strip() for each in value.split(",") if each.strip()]
+    if not listed:
+        raise InvalidOption(
+            f"option {name!r} is {quoted(value)}; give names with commas between them, or as a JSON array"
+        )
+    return tuple(dict.fromkeys(listed))
+
+
+def _strings(value: str) -> list[str] | None:
+    """Return a JSON array of strings; None for other texts."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        return None
     return found
 
 

@@ -12,9 +12,12 @@ from pyspark.sql.types import StructType
 
 from eoslog import Store, Topic
 from eoslog.errors import InvalidOption, TopicAlreadyExists, UnsupportedSchema
-from eoslog.format.column_types import parts
+from eoslog.format.column_types import kind_of, parts
+from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.spark_schemas import topic_columns
+from pyspark_eoslog.spark_schemas import arrow_schema, topic_columns
+
+_PLACE = frozenset({"_topic", "_partition", "_offset"})
 
 
 def check_creation(options: Options) -> None:
@@ -38,6 +41,7 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
     assert name is not None
     # Constants and other columns that a DataFrame never holds nulls in are not nullable. As in Delta Lake this must not
     # bind later writes.
+    _refuse_own_reserved(schema)
     columns, described = topic_columns(schema.toNullable())
     for column in columns:
         _refuse_void(column.type, column.name)
@@ -50,6 +54,24 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
             spark_schema=described,
         )
         store.environment.reached("spark.topic.created")
+
+
+def _refuse_own_reserved(schema: StructType) -> None:
+    """Refuse columns of the user that have the names of columns which a read adds: a write leaves them out.
+
+    Columns from a read have the types of the read, and a timestamp comes with its place.
+
+    Raises:
+        UnsupportedSchema: naming such a column.
+    """
+    kinds = {field.name: kind_of(field.type) for field in (*PLACE_COLUMNS, *TRANSACTION_COLUMNS)}
+    for field in arrow_schema(StructType([each for each in schema.fields if each.name in kinds])):
+        is_alone = field.name == "_timestamp" and not _PLACE & set(schema.names)
+        if is_alone or kind_of(field.type) != kinds[field.name]:
+            raise UnsupportedSchema(
+                f"column {field.name!r} has a name that is reserved for a column which a read adds, so a write would "
+                f"leave it out. Rename it, or drop it: df.drop({field.name!r})"
+            )
 
 
 def _refuse_void(data_type: pa.DataType, path: str) -> None:

@@ -78,3 +78,10 @@ def test_an_error_of_eoslog_is_reported_by_its_message_alone(main: str) -> None:
 def test_another_error_and_one_in_a_users_program_keep_their_traceback() -> None:
     assert reported("pyspark.daemon", 'ValueError("a bug")').startswith("Traceback")
     assert reported("some.program", 'NotAStore("no store")').startswith("Traceback")
+
+
+def test_a_worker_without_memory_says_which_setting_to_raise() -> None:
+    text = reported("pyspark.daemon", 'MemoryError("malloc of size 64 failed")')
+
+    assert "Raise spark.executor.pyspark.memory" in text
+    assert "malloc of size 64 failed" in text

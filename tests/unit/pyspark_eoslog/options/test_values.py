@@ -5,7 +5,28 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidOption
-from pyspark_eoslog.options.values import duration_ms, numbers_by_partition, size_bytes
+from pyspark_eoslog.options.values import duration_ms, names, numbers_by_partition, size_bytes
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("a, b ,a", ("a", "b")),
+        ('["a,b", " c", "a,b"]', ("a,b", " c")),
+        ('[" "]', (" ",)),
+        ("[a", ("[a",)),
+        ("[1]", ("[1]",)),
+        ('{"a": 1}', ('{"a": 1}',)),
+    ],
+)
+def test_names_have_commas_between_them_or_are_a_json_array(given: str, expected: tuple[str, ...]) -> None:
+    assert names({"columns": given}, "columns") == expected
+
+
+@pytest.mark.parametrize("given", ["", " , ", "[]"])
+def test_no_name_is_refused(given: str) -> None:
+    with pytest.raises(InvalidOption, match="JSON array"):
+        names({"columns": given}, "columns")
 
 
 @pytest.mark.parametrize(

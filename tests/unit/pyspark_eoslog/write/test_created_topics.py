@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
     VariantType,
 )
 
@@ -163,6 +164,37 @@ def test_a_column_that_could_never_hold_a_value_is_refused(root: str, column: Da
     assert not Path(root).exists()
     planned(root)
     planned(root, StructType([StructField("carrier", StringType()), StructField("miles", NullType())]))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "others"),
+    [
+        ("_timestamp", TimestampType(), []),
+        ("_timestamp", StringType(), ["_offset"]),
+        ("_topic", LongType(), []),
+        ("_slot", StringType(), []),
+    ],
+)
+def test_a_users_column_with_a_reserved_name_is_refused(
+    root: str, name: str, kind: DataType, others: list[str]
+) -> None:
+    fields = [
+        StructField("n", LongType()),
+        StructField(name, kind),
+        *(StructField(each, LongType()) for each in others),
+    ]
+
+    with pytest.raises(UnsupportedSchema, match=rf"column '{name}' has a name that is reserved.*df\.drop"):
+        planned(root, StructType(fields))
+
+    assert not Path(root).exists()
+
+
+@pytest.mark.parametrize(("key", "columns"), [('["a,b", " c"]', ("a,b", " c")), ("n , n,", ("n",))])
+def test_key_columns_may_have_any_name(root: str, key: str, columns: tuple[str, ...]) -> None:
+    planned(root, StructType([StructField(name, LongType()) for name in columns]), key=key)
+
+    assert topic(root).topic_schema.key == columns
 
 
 def commits_a_row(root: str, writer: Any) -> None:

@@ -26,7 +26,7 @@ from eoslog.errors import (
 )
 from eoslog.format.checkpoint_codec import parts, restore
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.worker import this_worker
+from pyspark_eoslog.worker import Worker, acting_as, this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 from tests.unit.support.recorded import Recorded, attributes
@@ -679,6 +679,22 @@ def test_a_repetition_may_have_other_values_in_some_columns_but_not_within_one_e
         write("2", (3, 300), (4, 300))
 
     assert store.scan("two").record_count == 2
+
+
+def test_another_write_is_refused_by_a_process_that_did_not_know_the_topic(store: eoslog.Store) -> None:
+    told("query")
+    committing = Worker()
+    with acting_as(committing):
+        batch(store, 1, transactionalId="warm")
+    eoslog.connect(store.url).admin.create_topic("new", schema=NUMBERS)
+    new_process()
+    planned = batch_writer(store, txnAppId="new", txnVersion="0", topic="new")
+    messages = written(planned, 1)
+    with acting_as(committing):
+        planned.commit(messages)
+
+    with pytest.raises(CheckpointMismatch, match="other values in column 'n'"):
+        batch(store, 2, txnAppId="new", txnVersion="0", topic="new")
 
 
 def test_a_repetition_with_other_rows_is_skipped_if_the_user_says_so(store: eoslog.Store) -> None:

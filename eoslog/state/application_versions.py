@@ -80,26 +80,18 @@ def _counted_by(key: ApplicationVersionKey, last: LastVersion) -> str:
     return key.application_id if last.query_id is None else last.query_id
 
 
-def check_application_version(
-    draft: Draft, transactional_id: str, work: ApplicationVersion | None, *, compares: bool = False
-) -> None:
+def check_application_version(draft: Draft, transactional_id: str, work: ApplicationVersion | None) -> None:
     """Check that the work was not committed before. A transaction without an application version always passes.
-
-    Args:
-        compares: compare work of the last committed version with what was committed.
 
     Raises:
         Replayed: the same query committed this version or a later one before.
-        CheckpointMismatch: another streaming query counted the version, or no query did. Or other work was committed
-            under the version.
+        CheckpointMismatch: another streaming query counted the version, or no query did.
     """
     if work is None:
         return
     last = last_version(draft, transactional_id, work.application_id, work.sink)
     if last is not None and not starts_anew(work, last):
         _check_query(transactional_id, work, last)
-        if compares and work.version == last.version:
-            _check_same_work(work, last)
         if work.version <= last.version:
             raise Replayed(work.application_id, work.version, last.version)
 
@@ -343,8 +335,8 @@ def _check_query(transactional_id: str, work: ApplicationVersion, last: LastVers
     )
 
 
-def _check_same_work(work: ApplicationVersion, last: LastVersion) -> None:
-    """Check that a repeated version is a repetition of the committed work, as far as that can be told.
+def check_same_work(draft: Draft, transactional_id: str, work: ApplicationVersion | None) -> None:
+    """Check that the last committed version is repeated with the work that was committed, as far as that can be told.
 
     A program may write twice under one version by mistake. To skip the second write would lose its rows.
 
@@ -354,7 +346,10 @@ def _check_same_work(work: ApplicationVersion, last: LastVersion) -> None:
     Raises:
         CheckpointMismatch: it is other work.
     """
-    if work.rows is None or last.rows is None:
+    last = None if work is None else last_version(draft, transactional_id, work.application_id, work.sink)
+    if work is None or last is None or (work.version, work.query_id) != (last.version, last.query_id):
+        return
+    if work.rows is None or last.rows is None or starts_anew(work, last):
         return
     what = None
     if work.rows != last.rows:

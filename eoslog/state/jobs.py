@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eoslog.errors import ConcurrentTransactions, InvalidRequest, ProducerFenced
-from eoslog.state.application_versions import check_application_version, check_micro_batch, last_version, starts_anew
+from eoslog.state.application_versions import (
+    check_application_version,
+    check_micro_batch,
+    check_same_work,
+    last_version,
+    starts_anew,
+)
 from eoslog.state.draft import Draft
 from eoslog.state.entries import LogStartMoved
 from eoslog.state.features import STARTS_ANEW_AFTER, need_feature
@@ -170,7 +176,9 @@ class CommitJob:
         if self.micro_batch and self.application_version is not None:
             check_micro_batch(draft, self.job_id, self.application_version, goes_on=goes_on, rows=self.rows)
         else:
-            check_application_version(draft, self.job_id, self.application_version, compares=self.rows is not None)
+            if self.rows is not None:
+                check_same_work(draft, self.job_id, self.application_version)
+            check_application_version(draft, self.job_id, self.application_version)
 
 
 def replace_rows(draft: Draft, topic_id: str) -> None:

@@ -245,7 +245,7 @@ class History:
     ) -> None:
         """Commit one row as a micro-batch of a stream sink, or as many as ``rows`` says, which are compared then."""
         application_version = ApplicationVersion(
-            application_id=job_id,
+            application_id=options.get("application_id", job_id),
             sink=options.get("sink", "t:" + TOPIC_ID),
             version=batch_id,
             query_id=query_id,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
 from eoslog.format.checkpoint_codec import parts, restore
+from eoslog.state.application_versions import place_name
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, TransactionState
@@ -100,6 +101,91 @@ def test_another_query_is_refused_whatever_its_micro_batch_and_told_what_to_do(b
         assert part in str(refused.value)
     assert commits(history) == 1
     history.micro_batch(4, "lost")
+
+
+PLACE = place_name("0123456789abcdef", "host")
+
+
+def stream(history: History, query: str, batch_id: int, *, place: str = PLACE, **options: Any) -> None:
+    """A micro-batch whose job is named after its query and the place of its checkpoint."""
+    job = f"spark-{query}-{place}"
+    history.micro_batch(batch_id, query, job_id=job, application_id=place, owner=options.pop("owner", query), **options)
+
+
+def test_a_new_query_at_the_place_of_another_is_refused_at_its_first_commit_only() -> None:
+    history = History()
+    stream(history, "lost", 3)
+
+    with pytest.raises(CheckpointMismatch, match=r"version 3 of streaming query lost.*startAnewAfter='lost:3'"):
+        stream(history, "new", 0)
+    stream(history, "new", 0, place=place_name("0123456789abcdef", "other"))
+    stream(history, "new", 1)
+    stream(history, "third", 0, sink="*")
+
+    assert commits(history) == 4
+
+
+def test_a_query_that_starts_anew_takes_the_place_over() -> None:
+    history = History()
+    stream(history, "first", 7)
+    with pytest.raises(CheckpointMismatch):
+        stream(history, "second", 0, after=after(6, "first"))
+    for batch_id in (0, 1):
+        stream(history, "second", batch_id, after=after(7, "first"))
+    with pytest.raises(Replayed):
+        stream(history, "second", 1, after=after(7, "first"), owner="restarted")
+    with pytest.raises(CheckpointMismatch, match="'second:1'"):
+        stream(history, "third", 0, after=after(7, "first"))
+    stream(history, "third", 0, after=after(1, "second"))
+
+    assert commits(history) == 4
+
+
+def test_queries_of_one_place_that_write_to_two_topics_do_not_fence_each_other() -> None:
+    history = History()
+    for batch_id in range(3):
+        stream(history, "a", batch_id)
+        stream(history, "b", batch_id, sink="*")
+
+    assert commits(history) == 6
+
+
+def test_a_place_is_remembered_after_the_ids_expired_and_a_checkpoint() -> None:
+    history = History()
+    stream(history, "lost", 3, rows=1)
+    expire_ids(history)
+    restored = restore({part.name: part.encode() for part in parts(history.state, history.slot)})
+
+    assert restored.application_versions == history.state.application_versions
+    with pytest.raises(CheckpointMismatch, match="'lost:3'"):
+        stream(history, "new", 0)
+    with pytest.raises(Replayed):
+        stream(history, "lost", 3, rows=1, owner="restarted")
+
+
+def test_a_stream_named_after_the_text_of_its_location_goes_on_under_its_place() -> None:
+    history = History()
+    history.micro_batch(3, "query", job_id="spark-text", owner="before")
+
+    with pytest.raises(Replayed):
+        stream(history, "query", 3)
+    stream(history, "query", 4)
+    with pytest.raises(ProducerFenced):
+        history.micro_batch(4, "query", job_id="spark-text", owner="before")
+
+    assert commits(history) == 2
+
+
+def test_a_moved_sink_is_compared_with_what_its_query_committed() -> None:
+    history = History()
+    stream(history, "query", 3, rows=2)
+
+    with pytest.raises(CheckpointMismatch, match="with 2 rows, and has 3 now"):
+        stream(history, "query", 3, rows=3, sink="*", owner="restarted")
+    with pytest.raises(Replayed):
+        stream(history, "query", 3, rows=2, sink="*", owner="restarted")
+    with pytest.raises(CheckpointMismatch, match="with 2 rows, and has 3 now"):
+        stream(history, "query", 3, rows=3, place=place_name("other", None))
 
 
 def test_another_query_starts_anew_after_exactly_what_was_committed_last() -> None:

@@ -55,6 +55,8 @@ def connect(
     region: str | None = None,
     profile: str | None = None,
     anon: bool | None = None,
+    server_side_encryption: str | None = None,
+    sse_kms_key_id: str | None = None,
     connect_timeout_ms: Count | None = None,
     read_timeout_ms: Count | None = None,
     max_attempts: Count | None = None,
@@ -75,6 +77,9 @@ def connect(
             them.
         region, profile: S3: the region, and the profile with the credentials.
         anon: S3: send requests without credentials.
+        server_side_encryption: S3: the header ``x-amz-server-side-encryption`` of each put: ``AES256``, ``aws:kms`` or
+            ``aws:kms:dsse``. Default: the bucket's.
+        sse_kms_key_id: S3: the key of KMS that encrypts. Default: the bucket's.
         connect_timeout_ms, read_timeout_ms: S3: how long a request waits for a connection (5,000 ms) and for bytes
             (30,000 ms).
         max_attempts: S3: the largest number of attempts of a request that may be repeated (6).
@@ -108,6 +113,8 @@ def connect(
         "region": region,
         "profile": profile,
         "anon": anon,
+        "server_side_encryption": server_side_encryption,
+        "sse_kms_key_id": sse_kms_key_id,
         "connect_timeout_ms": connect_timeout_ms,
         "read_timeout_ms": read_timeout_ms,
         "max_attempts": max_attempts,

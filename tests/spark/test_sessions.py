@@ -64,7 +64,8 @@ def test_a_stream_starts_and_a_foreach_batch_writes_in_threads(
     def copy(rows: DataFrame, batch_id: int) -> None:
         def write(topic: str) -> None:
             activate(rows.sparkSession)
-            append(rows.select("n"), root, topic=topic, txnAppId="copies", txnVersion=str(batch_id))
+            # Writes at the same time under one name would fence each other.
+            append(rows.select("n"), root, topic=topic, txnAppId=f"copies-{topic}", txnVersion=str(batch_id))
 
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(write, ["out", "copy"]))

@@ -473,7 +473,7 @@ def test_the_first_batch_read_of_several_files_names_the_ways_to_a_faster_one(
         ({"includeTransactionColumns": True}, {"columns=", "predicate="}),
         ({"columns": "_offset", "predicate": "n >= 0", "includeControlRows": True}, set()),
     ],
-    ids=str,
+    ids=["one column", "a predicate", "columns of transactions", "all of them"],
 )
 def test_the_hint_names_only_what_would_help(
     store: eoslog.Store,

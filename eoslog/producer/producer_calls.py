@@ -21,6 +21,7 @@ from eoslog.errors import (
     InvalidTxnState,
     OutOfOrderSequence,
     RequestTimedOut,
+    StoreAccessDenied,
     TransactionAbortable,
     UnsupportedFormat,
     quoted,
@@ -140,9 +141,10 @@ class ProducerLifecycle:
             self._phase = ProducerPhase.PREPARED
         elif self._phase in _IN_TRANSACTION:
             self._phase = ProducerPhase.ABORTABLE_ERROR
-        elif self._phase in _REPEATABLE:
-            # The object store refused the request, for example because its disk is full. The cause may go away.
-            pass
+        elif self._phase in _REPEATABLE and isinstance(error, StoreAccessDenied):
+            # The object store refused the request, for example because its disk is full. The cause may go away, so the
+            # same call may be repeated.
+            return
         else:
             self._phase = ProducerPhase.FATAL_ERROR
         self._error = error

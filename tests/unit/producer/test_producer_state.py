@@ -89,14 +89,14 @@ ABORTED = errors.TransactionAborted("it timed out")
 @pytest.mark.parametrize(
     ("phase", "error", "holds_prepared", "leads_to"),
     [
-        (P.INITIALIZING, DENIED, False, P.FATAL_ERROR),
+        (P.INITIALIZING, DENIED, False, P.INITIALIZING),
         (P.IN_TRANSACTION, DENIED, False, P.ABORTABLE_ERROR),
         (P.IN_TRANSACTION, FENCED, False, P.FATAL_ERROR),
         (P.PREPARING, DENIED, False, P.ABORTABLE_ERROR),
         (P.PREPARING, FENCED, False, P.FATAL_ERROR),
         (P.COMMITTING, DENIED, False, P.ABORTABLE_ERROR),
         (P.COMMITTING, FENCED, False, P.FATAL_ERROR),
-        (P.ABORTING, DENIED, False, P.FATAL_ERROR),
+        (P.ABORTING, DENIED, False, P.ABORTING),
         (P.COMMITTING, DENIED, True, P.PREPARED),
         (P.ABORTING, DENIED, True, P.PREPARED),
         (P.COMMITTING, ABORTED, True, P.ABORTABLE_ERROR),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog import errors
-from eoslog.errors import CommitStateUnknown, StoreAccessDenied, TransactionAborted, UnknownTopicOrPartition
+from eoslog.errors import CommitStateUnknown, IllegalState, StoreAccessDenied, TransactionAborted, UnknownTopicOrPartition
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
@@ -339,6 +339,43 @@ def test_a_transaction_of_which_one_write_came_through_is_aborted_in_the_log(sto
     assert store.admin.describe_transaction("tx").transaction_state == "COMPLETE_ABORT"
     assert [each.high_watermark for each in store.admin.offsets("t")] == [2, 0]
     assert [each.last_stable_offset for each in store.admin.offsets("t")] == [2, 0]
+
+
+@pytest.mark.further("Producer client")
+@pytest.mark.parametrize("call", ["init_transactions", "abort_transaction"])
+def test_a_call_that_the_object_store_refused_may_be_repeated(store: Store, call: str) -> None:
+    producer = store.producer("tx")
+    if call == "abort_transaction":
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"dropped")
+        producer.flush()
+    faulty(store).deny(SLOTS)
+    for _ in range(2):
+        with pytest.raises(StoreAccessDenied):
+            getattr(producer, call)()
+    with pytest.raises(IllegalState, match=rf"repeat {call}\(\)"):
+        producer.begin_transaction()
+    faulty(store).heal()
+
+    getattr(producer, call)()
+
+    transact(producer, b"next")
+    assert [value for _, value in read(store, "t")] == [b"next"]
+
+
+@pytest.mark.further("Producer client")
+def test_a_close_says_that_the_object_store_refused_its_abort(store: Store) -> None:
+    producer = initialised(store)
+    producer.begin_transaction()
+    producer.send("t", b"dropped")
+    producer.flush()
+    faulty(store).deny(SLOTS)
+    with pytest.raises(StoreAccessDenied):
+        producer.abort_transaction()
+
+    with pytest.raises(StoreAccessDenied):
+        producer.close()
 
 
 @pytest.mark.further("Producer client")

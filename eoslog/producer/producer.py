@@ -427,6 +427,17 @@ class Producer:
             # producer stays registered, because its flushed rows are lost unless the transaction commits.
             exit_flush.discard(self)
 
+    def _flush_watched_rows(self) -> None:
+        """Flush before the transaction is ended if callbacks wait for its rows: they may send further rows into it."""
+        if self._sender.is_watched:
+            self._flush_rows()
+
+    def _write_rows(self) -> None:
+        """Write the waiting rows under the delivery timeout, as a part of a step."""
+        self._limits.begin_delivery()
+        self._sender.flush()
+        self._limits.end_delivery()
+
     def _flush_in_background(self, call: Call) -> bool:
         """Write the waiting rows. Return True if rows still wait. The next call raises an error of this flush."""
         if not self._home.is_this or self._lifecycle.phase is not self._phase_of_sends or not self._sender.waiting_rows:
@@ -526,9 +537,10 @@ class Producer:
             return str(outcome.answer)
         self._lifecycle.check_not_abortable()
         self._enter(ProducerPhase.PREPARING, "prepare_transaction()")
-        self._flush()
+        self._flush_watched_rows()
 
         def prepare() -> str:
+            self._write_rows()
             staged = self._sender.staged_batches()
             summary = self._sender.numbers.summary(staged, self._open_for_ms())
             self._requests.prepare(staged, self._sender.upload_ms, summary)
@@ -613,10 +625,11 @@ class Producer:
         """
         self._enter(ProducerPhase.COMMITTING, "commit_transaction()")
         self._committing = (work,)
-        self._flush()
+        self._flush_watched_rows()
         was_prepared = self._requests.prepared is not None
 
         def commit() -> tuple[bool, CommitSummary | None]:
+            self._write_rows()
             staged = self._sender.staged_batches()
             holds = self._sender.has_appended or staged or self._requests.has_offsets or work is not None
             committed = True

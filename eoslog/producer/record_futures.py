@@ -127,6 +127,11 @@ class AwaitedRows:
         self._called: dict[int, Iterator[_Callback]] = {}
         """By row, the callbacks that were not called yet, while some are being called."""
 
+    @property
+    def is_watched(self) -> bool:
+        """True if a row that is not told has a watched future."""
+        return bool(self._watched)
+
     def is_told(self, row: int) -> bool:
         """Return True if the row is told."""
         return row < self._told
@@ -258,6 +263,11 @@ class AwaitedOffsets:
     def __init__(self, home: HomeProcess) -> None:
         self._home = home
         self._waiting: dict[PartitionId, AwaitedRows] = {}
+
+    @property
+    def is_watched(self) -> bool:
+        """True if a future has a callback, or a thread waits for it."""
+        return any(partition.is_watched for partition in self._waiting.values())
 
     def of(self, topic: Topic, partition_id: PartitionId) -> AwaitedRows:
         """Return the rows of a partition, to add to."""

@@ -258,6 +258,11 @@ class Sender:
         """The number of rows that were sent and are not known to be in the log."""
         return self._accumulator.row_count + sum(batch.record_count for batch in self._in_flight.batches)
 
+    @property
+    def is_watched(self) -> bool:
+        """True if a callback or a thread waits for the outcome of rows."""
+        return self._accumulator.awaited.is_watched or self._in_flight.awaited.is_watched
+
     def staged_batches(self) -> list[StagedBatch]:
         """Return the batches that the commit will append."""
         return [file.staged() for file in self._accumulator.files]

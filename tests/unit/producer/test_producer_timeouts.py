@@ -286,7 +286,7 @@ def test_a_producer_can_be_closed_whatever_timed_out(store: Store, world: World,
         call_of(producer, call)
     began_ms = world.time_ms
 
-    if call == "flush":
+    if call in ("flush", "abort"):
         with pytest.raises(errors.RequestTimedOut):
             producer.close(timeout=2.0)
         assert 2000 <= world.time_ms - began_ms < 4000

@@ -375,7 +375,9 @@ class Producer:
         if self._sender.needs_room:
             # Make room before the rows are added: if this fails, the call has added nothing.
             self._deliver(self._sender.make_room)
-        return self._known_topic(topic) or self._limits.repeat(lambda: self._sender.find_topic(topic))
+        return self._known_topic(topic) or self._calls.exclusive.run(
+            lambda: self._limits.repeat(lambda: self._sender.find_topic(topic))
+        )
 
     def _admitted(self, topic: str) -> Topic | None:
         """Return the topic if it is known and rows can be added without any other step; otherwise None."""

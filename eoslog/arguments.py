@@ -1,7 +1,8 @@
-"""The values of options: one rule for each kind, whether an argument, a configuration or a setting gives the value.
+"""The rules for the values of options: one rule for each kind of option.
 
-The annotation of an option names its kind, as ``Count | None`` does. A plain ``int`` or ``str`` has no rule here: it
-names something in the store, such as a slot or a topic, and the call checks it against the store.
+The rule is the same for an argument, a key of a configuration and a setting. The annotation of an option names its
+kind, as ``Count | None`` does. An option with the annotation ``int`` or ``str`` has no rule here. It names something in
+the store, such as a slot or a topic, and the call checks it against the store.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Integer: TypeAlias = int
 SessionTimeout: TypeAlias = int
 """The time without a poll after which a member may be evicted (ms)."""
 TimeLimit: TypeAlias = int
-"""A time limit (ms), 1 or more, of any size."""
+"""A time limit (ms), 1 or more. It may exceed 64 bits: a program may give a huge number for no limit."""
 TransactionTimeout: TypeAlias = int
 """A timeout of transactions (ms). The rules of transactions limit it."""
 

@@ -263,7 +263,7 @@ class IllegalState(FatalError):
 
 
 class ConcurrentAccess(FatalError):
-    """Another thread is using this object, which allows one thread at a time."""
+    """A call of this object is running, in another thread or around a signal handler. It allows one call at a time."""
 
 
 class CheckpointMismatch(FatalError):

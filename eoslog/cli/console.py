@@ -242,7 +242,7 @@ def _give_up(consumer: eoslog.Consumer, revoked: Iterable[eoslog.TopicPartition]
 
 
 def _commit(consumer: eoslog.Consumer) -> None:
-    # If the group has evicted this consumer, the next poll or the end of the membership says so.
+    # The group has evicted this consumer. The next poll, or the close, calls a listener, which reports it.
     with suppress(CommitFailed):
         _commit_moved(consumer, consumer.assignment())
 
@@ -257,7 +257,7 @@ def _commit_moved(consumer: eoslog.Consumer, partitions: Iterable[eoslog.TopicPa
         return
     moved: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata] = {}
     for place in partitions:
-        # A deleted topic has no offsets. It may be what takes the partition away.
+        # A deleted topic has no offsets. Its deletion may be the reason why the partition is revoked.
         with suppress(UnstableOffsetCommit, UnknownTopicOrPartition):
             position = consumer.position(place)
             known = consumer.committed([place])[place]

@@ -226,7 +226,7 @@ class AssignedPartitions:
         self._last: PartitionFetch | None = None
         """The partition of the record that ``take_one`` returned last, while it is assigned."""
         self._before: dict[PartitionFetch, int | None] = {}
-        """By partition, the position before the running call, of those that it reads."""
+        """The position of each partition that the running call reads, as it was before the call."""
         self.held_back = False
         """True if an open transaction hid rows from the last plan, or if a position depends on a prepared one."""
 
@@ -240,7 +240,7 @@ class AssignedPartitions:
         if not has_returned:
             for fetch, position in self._before.items():
                 fetch.move(position)
-        # Replace it: an interrupt in the loop leaves all positions to the next call.
+        # Last: after an interrupt in the loop, the next call moves all positions back.
         self._before = {}
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -371,8 +371,8 @@ class AssignedPartitions:
                 f"group {self._group_id!r} has no committed offset for {key.topic}-{key.partition}; call seek(), or "
                 "set auto_offset_reset"
             )
-        # "latest" passes over the rows from before the subscription. A partition that was added since has none. A
-        # consumer that began at its end would miss the rows from before it saw the partition.
+        # "latest" passes over the rows from before the subscription. A partition that was added later has no such rows.
+        # A consumer that began at its end would miss the rows that were written before it saw the partition.
         is_new = self._new_from_beginning and self._subscription.was_added(state, key.topic, partition)
         return "earliest" if is_new else self._reset_policy
 

@@ -297,7 +297,8 @@ class Consumer:
             RecordDeserializationFailed: a deserializer raised an error at the first record. The position stays before
                 the record; ``seek`` passes over it. Earlier records are returned first.
             Wakeup: ``wakeup`` was called. No record is lost: the next poll continues.
-            ConcurrentAccess: another thread uses this consumer. Every other call except ``wakeup`` raises it too.
+            ConcurrentAccess: another thread uses this consumer, or a signal handler makes the call within another call.
+                Every other call except ``wakeup`` raises it too.
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
@@ -448,7 +449,8 @@ class Consumer:
     def _follow(self, assignment: Assignment) -> None:
         """Take the partitions that a new generation assigns to this member, and give up the others.
 
-        If a listener fails or is interrupted, the next poll begins again.
+        If ``on_revoked`` fails or is interrupted, the next poll begins again. ``on_assigned`` comes last, and is called
+        only once.
         """
         subscription = self._subscription
         if assignment.is_lost:

@@ -315,9 +315,9 @@ class Subscription:
     def was_added(self, state: StoreState, topic: str, partition: Partition) -> bool:
         """Return True if a partition is newer than the subscription to its topic.
 
-        In a group that is the subscription of its first member: a consumer that joins later, or that joins again after
-        a restart, finds the same partitions new. A pattern has no such time for each topic. There, a partition is new
-        if it is newer than the group.
+        In a group the subscription of its first member counts. So a consumer that joins later, or that joins again
+        after a restart, finds the same partitions new. A pattern names no topics, so the group has no time of
+        subscription for each topic. Then a partition is new if it is newer than the group.
         """
         wanted = self._wanted
         if wanted is None:

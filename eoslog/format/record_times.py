@@ -1,9 +1,9 @@
-"""The times of Kafka records: which ones writers accept, and how readers show the others.
+"""The times of Kafka records: the times that writers accept, and the times that readers show for all others.
 
-Spark and Arrow readers get microseconds, and Python's dates end with the year 9999. A time beyond that usually is a
-number of microseconds or nanoseconds that was given as milliseconds. Writers refuse it. A store may still hold such a
-time of another writer. Readers of microseconds show the nearest time that they can, and a consumer returns the number
-as it is stored.
+Spark and Arrow readers get microseconds, and Python's dates end with the year 9999. A later time usually is a number of
+microseconds or nanoseconds that a program gave as milliseconds. Writers refuse it. But a store may hold such a time
+from a writer of an earlier version. Then readers of microseconds show the nearest time within the range, and a consumer
+returns the number as it is stored.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values:
 
 
 def _float_column(values: Any, data_type: pa.DataType) -> list[Any]:
-    """Return what `_column` does, from the values. Of a column with NaN the file has no bounds."""
+    """Return the same as `_column`, but from the values: a file has no bounds of a column that holds NaN."""
     nulls = values.null_count
     if nulls == len(values):
         return [nulls]

@@ -389,7 +389,7 @@ class Producer:
         try:
             return self._sender.topics.get(name)
         except TypeError:
-            return None  # Not even a key. The search for the topic says what a name is.
+            return None  # The name is not hashable. The search for the topic raises the error that says so.
 
     @producer_call
     def flush(self, timeout: float | None = None) -> None:
@@ -783,7 +783,8 @@ class Producer:
         finally:
             self._background.join(max(0, ends_ms - self._store.environment.monotonic_ms()))
         if cut == BACKGROUND_FLUSH and timeout_ms > 0:
-            # The call of a user would raise an error. Of this one only close() can report that it did not end.
+            # A user's call that is cut short raises an error itself. The background flush has no caller, so close()
+            # must report that it did not end.
             if self.transactional_id is None:
                 raise DeliveryTimedOut(
                     f"the producer was closed after {timeout_ms} ms, before its rows were acknowledged; some may have "

@@ -200,7 +200,7 @@ def _advice(phase: ProducerPhase, call: str) -> str:
 
 
 class Outcome(NamedTuple):
-    """What a call has achieved. An interrupt may keep it from the caller, who then repeats the call."""
+    """The outcome of a successful call. If an interrupt keeps it from the caller, the repeated call returns it."""
 
     call: Call
     arguments: object
@@ -377,7 +377,7 @@ class ProducerCalls:
 def checked_timeout(timeout: float) -> float:
     """Return a timeout. Raises: InvalidRequest: it is not a number."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    # A large int is no float.
+    # isnan raises an error for an int that is too large for a float.
     if not is_number or (isinstance(timeout, float) and isnan(timeout)):
         raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be a number of seconds, negative for no limit")
     return timeout

@@ -137,7 +137,7 @@ class TransactionManager:
         return is_done
 
     def _warn_of_offsets_without_member(self, offsets: Sequence[GroupOffsets]) -> None:
-        # The append has brought the state of the slot in which the offsets count.
+        # No refresh: the replica folded the slot of this transaction when the append was answered.
         bare = {each.group for each in offsets if is_from_outside(each)}
         if bare:
             with_members = self._store.read(

@@ -15,7 +15,7 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 
 
 def check_callable(name: str, function: object, arguments: int = 1) -> None:
-    """Raises: InvalidOption: an option is neither None nor a function of so many arguments."""
+    """Raises: InvalidOption: an option is neither None nor a function of this number of arguments."""
     if function is None:
         return
     expected = "a function of one argument" if arguments == 1 else f"a function of {arguments} arguments"

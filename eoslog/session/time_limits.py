@@ -53,10 +53,6 @@ class TimeLimits:
     def end_call(self) -> None:
         self._call_ends_ms = None
 
-    @property
-    def in_call(self) -> bool:
-        return self._call_ends_ms is not None
-
     def cut_short(self) -> None:
         """End the time of the running call: it finishes its current request only. Another thread may call this."""
         if self._call_ends_ms is not None:

@@ -1,8 +1,11 @@
-"""Calls of users to objects that admit one call at a time, and that an exception may interrupt at any instruction.
+"""Calls of users to objects that admit one call at a time.
 
-An interrupt is the exception of a signal handler, or one that is thrown into a thread. CPython raises it after a call
-returns, when a function begins, and when a loop jumps back; it switches threads at the same places. Between two other
-instructions nothing comes in between. Two rules follow for the code that enters and leaves a call:
+An interrupt may end a call at almost any instruction. An interrupt is the exception of a signal handler, or one that a
+program throws into a thread. CPython raises it after a call returns, when a function begins, and when a loop jumps
+back. It switches threads at the same places. Between all other instructions there is neither an interrupt nor another
+thread.
+
+Two rules follow for the code that enters and leaves a call:
 
 - The change that takes effect is one assignment.
 - The ``finally`` clause that frees the object makes no call before the object is free.
@@ -65,7 +68,7 @@ class _StepOfCall:
 class Exclusive:
     """Admits one call at a time to an object (Kafka's ``KafkaConsumer.acquire``).
 
-    Whoever enters a call must leave it in a ``finally`` clause, by the statements of ``leave``. If the caller was
+    The code that enters a call must leave it in a ``finally`` clause, by the statements of ``leave``. If the caller is
     interrupted while a step of its call runs, the object stays occupied until the step has ended.
     """
 
@@ -159,7 +162,8 @@ class Exclusive:
         call = self._innermost()
         interrupted = call.step
         if interrupted is not None:
-            # The caller was interrupted, and cleans up now. One step at a time.
+            # An interrupt ended the caller's wait for a step, and the caller cleans up in the same call. Two steps must
+            # not change the object at the same time.
             while interrupted.has_begun and not interrupted.has_ended:
                 self._wait(lambda: interrupted.has_ended, _RECHECK_MS)
         running = call.step = _StepOfCall()
@@ -226,7 +230,8 @@ class Exclusive:
         try:
             self.waiting.remove(woken)
         except ValueError:
-            # This thread was woken, and may find the object occupied again. The next one looks, too.
+            # Another thread has woken this one. If this one must wait again, the wake-up goes to the next thread, which
+            # may wait for something else.
             if not is_over():
                 self.wake()
         return was_woken
@@ -274,6 +279,7 @@ class ExclusiveIterator(Iterator[T]):
                 raise exclusive.refusal(call.name)
             return self._next(call)
         finally:
+            # The statements of exclusive.leave(call), for a call without steps. No thread waits for an iterator.
             call.has_left = True
             if exclusive.holder is call:
                 exclusive.holder = None

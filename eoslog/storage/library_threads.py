@@ -25,11 +25,11 @@ _IDLE_S = 60
 """A thread ends when it has been idle for this long (s)."""
 
 
-class _Place(threading.local):
+class _CurrentThread(threading.local):
     is_library_thread = False
 
 
-_place = _Place()
+_current = _CurrentThread()
 
 
 class _Step:
@@ -53,8 +53,8 @@ class _Threads:
     def __init__(self) -> None:
         self._steps: SimpleQueue[_Step] = SimpleQueue()
         self._idle: deque[None] = deque()
-        """An item for each thread that is idle and that no caller counts on. A caller takes an item, then puts a step.
-        So each step finds a thread, however long the other steps take."""
+        """An item for each idle thread that no caller has reserved. A caller takes an item, which reserves a thread,
+        then puts a step. So each step finds a thread, however long the other steps take."""
 
     def hand_over(self, step: _Step) -> bool:
         """Have a thread run a step. Return False if no thread can start, because the interpreter exits."""
@@ -65,17 +65,17 @@ class _Threads:
                 threading.Thread(target=self._run, daemon=True, name="eoslog-step").start()
             except RuntimeError:
                 return False
-        # An interrupt just before this line only wastes an idle thread.
+        # An interrupt just before this line leaves a thread reserved without a step. No step waits for that thread.
         self._steps.put(step)
         return True
 
     def _run(self) -> None:
-        _place.is_library_thread = True
+        _current.is_library_thread = True
         while True:
             try:
                 step = self._steps.get(timeout=_IDLE_S)
             except Empty:
-                # Without an item a caller counts on this thread: its step is about to come.
+                # If there is no item, a caller has reserved this thread, and its step is about to come.
                 with contextlib.suppress(IndexError):
                     self._idle.pop()
                     return
@@ -101,7 +101,7 @@ def run_to_its_end(function: Callable[[], T]) -> T:
     An exception from outside ends only the wait of the caller. The function runs to its end in any case. A function
     that calls this function again runs in the same thread.
     """
-    if _place.is_library_thread:
+    if _current.is_library_thread:
         return function()
     threads = _threads_of_process.get(forks())
     if threads is None:
@@ -128,7 +128,7 @@ def start_thread(work: Callable[[], None], name: str) -> None:
     """
 
     def run() -> None:
-        _place.is_library_thread = True
+        _current.is_library_thread = True
         work()
 
     threading.Thread(target=run, daemon=True, name=name).start()

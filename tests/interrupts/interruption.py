@@ -21,7 +21,7 @@ SIGNAL = signal.SIGUSR2
 
 
 class TimeLimit(Exception):
-    """What the handler of a time limit raises, such as Celery's soft time limit."""
+    """The exception of a time limit, such as Celery's soft time limit."""
 
 
 class Point(NamedTuple):
@@ -58,7 +58,7 @@ def _traced(step: Callable[[FrameType], bool]) -> Any:
         frame.f_trace_lines = False
         if event == "opcode" and step(frame):
             sys.settrace(None)
-            # The last instruction that delivers nothing: what follows returns to the traced frame.
+            # Last: from here on, no instruction of the tracer delivers the signal. The traced frame does.
             _arrival[SIGNAL]
         return trace
 
@@ -68,7 +68,8 @@ def _traced(step: Callable[[FrameType], bool]) -> Any:
 def points(call: Callable[[], object]) -> list[Point]:
     """Make a call, and return the points of it at which a signal may be delivered.
 
-    Of an instruction that is executed often, these are the first and the last time. Instructions of tests do not count.
+    For an instruction that is executed several times, it returns the first and the last time. Instructions of tests do
+    not count.
     """
     counts: Counter[tuple[CodeType, int]] = Counter()
 

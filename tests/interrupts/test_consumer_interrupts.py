@@ -1,5 +1,7 @@
-"""An exception at any instruction of a consumer's call loses no record: a record that nobody got is returned later, and
-no commit passes over it."""
+"""An exception at any instruction of a consumer's call loses no record.
+
+A later poll returns each record that the interrupted call did not return, and no commit passes over it.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,7 @@ def test_a_record_that_an_interrupted_call_took_is_returned_later(call: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeLimit])
 @pytest.mark.parametrize("call", CALLS)
-def test_an_interrupt_at_any_instruction(call: str, error: type[BaseException]) -> None:
+def test_an_interrupt_at_any_instruction_loses_no_record(call: str, error: type[BaseException]) -> None:
     for point in points_of(call):
         try:
             run(call, point, error)

@@ -212,7 +212,9 @@ def test_after_an_interrupt_the_truth_is_told_and_no_row_is_lost_or_doubled(kind
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeLimit])
 @pytest.mark.parametrize(("kind", "call"), CASES)
-def test_an_interrupt_at_any_instruction(kind: str, call: str, error: type[BaseException]) -> None:
+def test_an_interrupt_at_any_instruction_is_like_a_crash_of_the_call(
+    kind: str, call: str, error: type[BaseException]
+) -> None:
     for way in ways(kind):
         for point in points_of(kind, call):
             try:

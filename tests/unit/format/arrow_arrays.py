@@ -66,7 +66,6 @@ FLAT: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.json_(pa.string_view()), _TEXT),
     (pa.bool8(), st.booleans()),
 ]
-_VALUES = [values for _, values in FLAT]
 
 
 def types() -> st.SearchStrategy[Any]:

@@ -19,7 +19,9 @@ _MOST_POINTS = 150
 
 
 def harms_a_producer(kind: str, call: str, way: str) -> bool:
-    return _harms(producers.points_of(kind, call), lambda point: producers.run(kind, call, way, point, KeyboardInterrupt))
+    return _harms(
+        producers.points_of(kind, call), lambda point: producers.run(kind, call, way, point, KeyboardInterrupt)
+    )
 
 
 def harms_a_consumer(call: str) -> bool:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from eoslog import errors
-from eoslog.errors import CommitStateUnknown, IllegalState, StoreAccessDenied, TransactionAborted, UnknownTopicOrPartition
+from eoslog.errors import (
+    CommitStateUnknown,
+    IllegalState,
+    StoreAccessDenied,
+    TransactionAborted,
+    UnknownTopicOrPartition,
+)
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH

@@ -14,9 +14,9 @@ import pytest
 from eoslog.consumer.consumer import Consumer
 from eoslog.state.names import TopicPartition
 from eoslog.storage.environment import Environment
-from eoslog.storage.memory_store import MemoryStore
 from eoslog.store import Store
 from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
+from tests.interrupts.stores import empty_store, objects_of, store_of
 
 _PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 _ROWS = 12
@@ -25,16 +25,14 @@ _SLICE = 40
 
 
 def _template() -> dict[str, bytes]:
-    environment = Environment()
-    store = Store(MemoryStore(environment), environment)
+    store = empty_store()
     store.admin.create_topic("t", partitions=len(_PARTITIONS))
     with store.producer() as producer:
         for number in range(_ROWS):
             producer.send("t", b"%d" % number, partition=number % len(_PARTITIONS))
             if number % 5 == 0:
                 producer.flush()
-    objects = store.object_store
-    return {info.path: objects.get(info.path).body for info in objects.list("")}
+    return objects_of(store)
 
 
 _TEMPLATE = _template()
@@ -42,11 +40,7 @@ _TEMPLATE = _template()
 
 def new_store() -> Store:
     """A store with the topic ``t``, whose partitions have rows."""
-    environment = Environment()
-    store = Store(MemoryStore(environment), environment)
-    for path, body in _TEMPLATE.items():
-        store.object_store.put(path, body)
-    return store
+    return store_of(_TEMPLATE)
 
 
 def member(store: Store, *, polls: int) -> tuple[Consumer, list[bytes]]:

@@ -14,9 +14,9 @@ from eoslog.producer.producer import Producer
 from eoslog.session.positions import RecordMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.storage.environment import Environment
-from eoslog.storage.memory_store import MemoryStore
 from eoslog.store import Store
 from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
+from tests.interrupts.stores import empty_store, objects_of, store_of
 
 _SLICE = 12
 """How many points of a call the quick test takes, for each way to go on."""
@@ -32,23 +32,17 @@ class Setting(NamedTuple):
 
 def _template() -> dict[str, bytes]:
     """The objects of a store with the topic ``t``."""
-    environment = Environment()
-    store = Store(MemoryStore(environment), environment)
+    store = empty_store()
     store.admin.create_topic("t", partitions=1)
-    objects = store.object_store
-    return {info.path: objects.get(info.path).body for info in objects.list("")}
+    return objects_of(store)
 
 
 _TEMPLATE = _template()
 
 
 def new_store() -> Store:
-    """A store with the topic ``t``, without the time that a creation takes."""
-    environment = Environment()
-    store = Store(MemoryStore(environment), environment)
-    for path, body in _TEMPLATE.items():
-        store.object_store.put(path, body)
-    return store
+    """A store with the topic ``t``."""
+    return store_of(_TEMPLATE)
 
 
 def rows_in(store: Store) -> list[bytes]:

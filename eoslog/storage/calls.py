@@ -90,11 +90,13 @@ class Exclusive:
         self._environment = environment
         self._after_abandoned = after_abandoned
 
-    def enter(self, call: Call, patience_ms: float = 0) -> bool:
+    def enter(self, call: Call, patience_ms: float = 0, *, waits_for_steps: bool = False) -> bool:
         """Occupy the object with a call.
 
         Args:
             patience_ms: how long to wait for a call of another thread (ms).
+            waits_for_steps: also wait until the step of an interrupted call has ended, without a limit. Nobody is in
+                such a call any more. Without the wait, the ``close`` of a ``with`` block after Ctrl-C would be refused.
 
         Returns:
             False if that call did not end in time.
@@ -105,6 +107,10 @@ class Exclusive:
         """
         left_ms = patience_ms
         while not self._enter_now(call):
+            holder = self.holder
+            if waits_for_steps and holder is not None and holder.has_left:
+                self._wait(lambda: self.holder is None, _RECHECK_MS)
+                continue
             if left_ms <= 0:
                 return False
             if not self._wait(lambda: self.holder is None, left_ms):

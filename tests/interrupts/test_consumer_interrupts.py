@@ -6,16 +6,20 @@ A later poll returns each record that the interrupted call did not return, and n
 from __future__ import annotations
 
 import random
+import signal
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from eoslog.consumer.consumer import Consumer
+from eoslog.log.replica import Replica
 from eoslog.state.names import TopicPartition
 from eoslog.storage.environment import Environment
 from eoslog.store import Store
-from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
+from tests.interrupts.interruption import SIGNAL, Point, TimeLimit, handled, interrupt, points
 from tests.interrupts.stores import empty_store, objects_of, store_of
 
 _PARTITIONS = [TopicPartition("t", number) for number in range(3)]
@@ -139,3 +143,34 @@ def test_an_interrupt_at_any_instruction_loses_no_record(call: str, error: type[
         except BaseException as failed:
             failed.add_note(f"interrupted at {point}")
             raise
+
+
+@pytest.mark.parametrize("call", ["close", "poll", "assignment"])
+def test_a_call_after_an_interrupt_waits_for_the_step_of_the_interrupted_call(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, _ = member(new_store(), polls=1)
+    consumer.seek_to_beginning()
+    interrupted = threading.Event()
+    read = Replica.read
+
+    def slow_read(*arguments: Any, **options: Any) -> Any:
+        if not interrupted.is_set():
+            interrupted.wait(60)
+            # The step is still running when the next call begins.
+            time.sleep(0.2)
+        return read(*arguments, **options)
+
+    def fail() -> None:
+        raise TimeLimit
+
+    monkeypatch.setattr(Replica, "read", slow_read)
+    killer = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), SIGNAL))
+    with handled(fail), pytest.raises(TimeLimit):
+        killer.start()
+        consumer.lag()
+    interrupted.set()
+    killer.join()
+
+    getattr(consumer, call)()
+    consumer.close()

@@ -669,14 +669,10 @@ class Consumer:
             )
         for partition, timestamp in timestamps.items():
             topic_partition(partition)
-            if not is_whole_number(timestamp):
-                raise InvalidRequest(
-                    f"the timestamp for {_name_of(partition)} must be an integer in ms, not {quoted(timestamp)}"
-                )
             # As in Kafka's own client. To others -1 and -2 mean the end and the beginning.
-            if not 0 <= timestamp < 2**63:
+            if not is_whole_number(timestamp) or timestamp < 0:
                 raise InvalidRequest(
-                    f"the timestamp for {_name_of(partition)} must be from 0 to 2**63 - 1, in ms, not "
+                    f"the timestamp for {_name_of(partition)} must be an integer in ms, 0 or more, not "
                     f"{quoted(timestamp)}. Use end_offsets() for the end, and beginning_offsets() for the beginning"
                 )
         store = self._store

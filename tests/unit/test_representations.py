@@ -136,4 +136,4 @@ def test_no_representation_shows_a_credential() -> None:
     assert [
         text for text in shown if SECRET in text or " object at 0x" in text or "s3://bucket/prefix" not in text
     ] == []
-    assert set(pyspark_eoslog.__all__) == {"DefaultSource", "EosLogTable", "topic_schema"}
+    assert set(pyspark_eoslog.__all__) == {"DefaultSource", "EosLogTable", "activate", "topic_schema"}

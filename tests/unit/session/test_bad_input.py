@@ -242,7 +242,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "an offset for a time that is no number": (
         lambda store: _assigned(store).offsets_for_times({eoslog.TopicPartition("typed", 0): "now"}),  # type: ignore[dict-item]
         eoslog.InvalidRequest,
-        "the timestamp for typed-0 must be an integer in ms, not 'now'",
+        "the timestamp for typed-0 must be an integer in ms, 0 or more, not 'now'",
     ),
     "times without partitions": (
         lambda store: _assigned(store).offsets_for_times([eoslog.TopicPartition("typed", 0)]),  # type: ignore[arg-type]

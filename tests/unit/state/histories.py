@@ -222,6 +222,7 @@ class History:
                 version=version,
                 query_id=query_id,
                 starts_anew_after=after,
+                **{name: options[name] for name in ("rows", "content", "invocation") if name in options},
             )
         self.append(
             lambda draft: CommitJob(

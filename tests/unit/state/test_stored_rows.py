@@ -29,6 +29,9 @@ MAY_BE_NULL = {
     "application_versions: query_id",
     "application_versions: starts_anew_after",
     "application_versions: starts_anew_after.query_id",
+    "application_versions: rows",
+    "application_versions: content",
+    "application_versions: invocation",
     "partitions: sealed[].txnindex",
     "partitions: active[].file",
     "partitions: active[].file.footer_crc32c",
@@ -36,6 +39,10 @@ MAY_BE_NULL = {
     "partitions: active[].transactional_id",
     "partitions: active[].statistics",
 }
+
+
+WORK = {"rows": 1, "content": "{}", "invocation": "4"}
+"""What tells a repetition of the work from another work."""
 
 
 def bodies() -> dict[str, bytes]:
@@ -59,7 +66,7 @@ def bodies() -> dict[str, bytes]:
     history.state.topics[TOPIC_ID] = replace(topic, schema_versions=(*topic.schema_versions, added))
     history.job("first run", history.staged(task=0))
     after = QueryVersion(query_id="before", version=3)
-    history.job("second run", history.staged(task=0), version=7, query_id="query", after=after)
+    history.job("second run", history.staged(task=0), version=7, query_id="query", after=after, **WORK)
     return {part.name: part.encode() for part in parts(history.state, history.slot)}
 
 

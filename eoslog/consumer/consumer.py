@@ -59,7 +59,7 @@ def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate
         exclusive = self._exclusive
         call = Call(name)
         try:
-            if not exclusive.enter(call, waits_for_steps=True):
+            if not exclusive.enter(call):
                 raise exclusive.refusal(name)
             if call.outer is None:
                 # The records of an interrupted call were returned to nobody.

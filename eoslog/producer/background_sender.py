@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from eoslog.session.time_limits import LONGEST_WAIT_MS
 from eoslog.storage.calls import Call, Exclusive
 from eoslog.storage.environment import Environment
+from eoslog.storage.latch import Latch
 
 _logger = logging.getLogger(__name__)
 _STOP_CHECK_MS = 50
@@ -40,15 +41,18 @@ class BackgroundSender:
         self._is_running = False
         """It changes only within a call. Otherwise a new row could be left without a thread."""
         self._thread: int | None = None
-        self._ended = threading.Event()
-        """The end of the newest thread. Each thread has its own: the previous one may not have set its event yet."""
+        self._ended = Latch()
+        """The end of the newest thread. Each thread has its own: the previous one may not have set its latch yet."""
 
-    def row_added(self) -> None:
-        """Start the thread, unless it runs. The caller has added a row in its call."""
-        if self._is_running or self._is_stopped:
-            return
+    @property
+    def needs_start(self) -> bool:
+        """True if ``start`` must be called when a row is added."""
+        return not (self._is_running or self._is_stopped)
+
+    def start(self) -> None:
+        """Start the thread. The caller has added a row in its call, and this is a step of it."""
+        self._ended = ended = Latch()
         self._is_running = True
-        self._ended = ended = threading.Event()
         try:
             self._environment.background(lambda: self._run(ended))
         except RuntimeError as error:
@@ -67,7 +71,7 @@ class BackgroundSender:
         if self._is_running and self._thread != threading.get_ident():
             self._environment.wait_for(self._ended, timeout_ms / 1000)
 
-    def _run(self, ended: threading.Event) -> None:
+    def _run(self, ended: Latch) -> None:
         self._thread = threading.get_ident()
         try:
             while self._flush_once():

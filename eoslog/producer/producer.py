@@ -34,6 +34,7 @@ from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.background_sender import BACKGROUND_FLUSH, BackgroundSender
 from eoslog.producer.producer_calls import (
+    Outcome,
     ProducerCalls,
     ProducerLifecycle,
     ProducerPhase,
@@ -216,7 +217,7 @@ class Producer:
             RequestTimedOut: call it again; until then no other call is allowed.
         """
         self._need_transactional("init_transactions()")
-        if self._calls.untold("init_transactions()", keep_prepared) is not None:
+        if self._untold("init_transactions()", keep_prepared) is not None:
             return
         self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
 
@@ -241,10 +242,7 @@ class Producer:
             TransactionAbortable: the previous transaction failed and must be aborted first.
         """
         self._need_transactional("begin_transaction()")
-        if (
-            self._lifecycle.phase is ProducerPhase.IN_TRANSACTION
-            and self._calls.untold("begin_transaction()") is not None
-        ):
+        if self._lifecycle.phase is ProducerPhase.IN_TRANSACTION and self._untold("begin_transaction()") is not None:
             return
         self._lifecycle.check_not_abortable()
         self._lifecycle.check_may_enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
@@ -296,23 +294,25 @@ class Producer:
         exclusive = calls.exclusive
         call = Call("send()")
         try:
-            # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
-            if exclusive.holder is None:
-                exclusive.holder = call
-                target = self._admitted(topic)
-                if target is not None:
-                    self._check_sendable("send()")
-                    exit_flush.add(self)
-                    future = self._sender.add_record(target, value, key, partition, headers, timestamp)
-                    if on_delivery is not None or self._background is not None:
-                        self._added(future, on_delivery)
-                    return future
+            try:
+                # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
+                if exclusive.holder is None:
+                    exclusive.holder = call
+                    target = self._admitted(topic)
+                    if target is not None:
+                        self._check_sendable("send()")
+                        exit_flush.add(self)
+                        future = self._sender.add_record(target, value, key, partition, headers, timestamp)
+                        if on_delivery is not None or self._background is not None:
+                            self._added(future, on_delivery)
+                        return future
+            finally:
+                if calls.is_to_be_closed:
+                    calls.end(call)
         finally:
-            # The statements of exclusive.leave(call), for a call without steps.
-            if calls.is_to_be_closed:
-                calls.end(call)
+            # The statements of exclusive.leave(call).
             call.has_left = True
-            if exclusive.holder is call:
+            if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
                 exclusive.holder = None
             if exclusive.waiting:
                 exclusive.wake()
@@ -343,9 +343,11 @@ class Producer:
 
     def _start_background(self) -> None:
         """Start the thread of the background flush, unless it runs."""
-        if self._background is not None:
-            # Some environments have no threads, and run the work of the thread here.
-            self._calls.exclusive.call_back(self._background.row_added)
+        if self._background is not None and self._background.needs_start:
+            start = self._background.start
+            # A step: an interrupt half way would leave the rows without a thread. Some environments have no threads.
+            # They run the work of the thread here, so a further call is allowed.
+            self._calls.exclusive.call_back(lambda: self._calls.exclusive.run(start))
 
     @producer_call
     def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
@@ -442,13 +444,18 @@ class Producer:
 
     def _flush_in_background(self, call: Call) -> bool:
         """Write the waiting rows. Return True if rows still wait. The next call raises an error of this flush."""
-        if not self._home.is_this or self._lifecycle.phase is not self._phase_of_sends or not self._sender.waiting_rows:
-            # In other phases a call of the user writes the rows, or has given them up.
+        # In other phases a call of the user writes the rows, or has given them up.
+        has_rows = self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
+        if not self._home.is_this or not (has_rows or self._sender.has_untold):
             return False
         try:
             self._home.check(call.name)
             self._calls.begin(call, self._limits.max_block_ms, self._store.environment.monotonic_ms())
-            self._flush_rows()
+            if has_rows:
+                self._flush_rows()
+            else:
+                # The call that wrote the rows was interrupted before it completed their futures.
+                self._tell()
         except RetriableError as error:
             _logger.info("%s: the background flush tries again: %s", self._store.url, error)
         except OpenedBeforeFork:
@@ -535,7 +542,7 @@ class Producer:
         """
         self._need_transactional("prepare_transaction()")
         self._calls.check_not_repeated()
-        if (outcome := self._calls.untold("prepare_transaction()")) is not None:
+        if (outcome := self._untold("prepare_transaction()")) is not None:
             return str(outcome.answer)
         self._lifecycle.check_not_abortable()
         self._enter(ProducerPhase.PREPARING, "prepare_transaction()")
@@ -571,7 +578,7 @@ class Producer:
         """
         self._need_transactional("complete_transaction()")
         decided = parse_prepared_state(prepared)
-        if self._calls.untold("complete_transaction()", decided) is not None:
+        if self._untold("complete_transaction()", decided) is not None:
             return
         try:
             self._lifecycle.check_prepared("complete_transaction()", self._requests.prepared is not None)
@@ -613,7 +620,7 @@ class Producer:
         """
         self._need_transactional("commit_transaction()")
         self._calls.check_not_repeated()
-        if (outcome := self._calls.untold("commit_transaction()", (application_id, version))) is not None:
+        if (outcome := self._untold("commit_transaction()", (application_id, version))) is not None:
             return bool(outcome.answer)
         self._lifecycle.check_not_abortable()
         return self._commit(self._application_version(application_id, version), (application_id, version))
@@ -719,7 +726,7 @@ class Producer:
         """
         self._need_transactional("abort_transaction()")
         self._calls.check_not_repeated()
-        if self._calls.untold("abort_transaction()") is not None:
+        if self._untold("abort_transaction()") is not None:
             return
         self._abort()
 
@@ -777,6 +784,8 @@ class Producer:
             self._calls.close(timeout_ms, self._finish)
             return
         ends_ms = self._store.environment.monotonic_ms() + timeout_ms
+        # A refused call changes nothing.
+        self._calls.exclusive.check_may_nest(Call("close()"))
         self._background.stop()
         try:
             cut = self._calls.close(timeout_ms, self._finish)
@@ -843,6 +852,16 @@ class Producer:
 
         self._calls.exclusive.run(shut)
         self._tell()
+
+    def _untold(self, name: str, arguments: object = None) -> Outcome | None:
+        """Return the outcome of an interrupted call that the running call repeats; None if there is none.
+
+        The futures that the interrupted call did not complete are completed first.
+        """
+        outcome = self._calls.untold(name, arguments)
+        if outcome is not None:
+            self._tell()
+        return outcome
 
     def _tell(self) -> None:
         """Complete the futures of rows whose outcome is known, and call their callbacks."""

@@ -337,7 +337,7 @@ class ProducerCalls:
         """Shut the producer if a ``close`` asked for it and no call is running."""
         call = Call("close()")
         try:
-            if self.is_to_be_closed and self.exclusive.enter(call):
+            if self.is_to_be_closed and self.exclusive.enter(call, 0):
                 self._shut()
         finally:
             self.exclusive.leave(call)

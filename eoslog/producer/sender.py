@@ -249,6 +249,11 @@ class Sender:
                 self._settled.popleft()
 
     @property
+    def has_untold(self) -> bool:
+        """True if ``tell`` has futures to complete."""
+        return bool(self._settled)
+
+    @property
     def may_have_appended(self) -> bool:
         """True if batches are in the log, or may still land."""
         return self.has_appended or bool(self._in_flight)

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 from eoslog.errors import ConcurrentAccess, InvalidRequest
 from eoslog.storage.environment import Environment
+from eoslog.storage.latch import Latch
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 T = TypeVar("T")
@@ -83,20 +84,19 @@ class Exclusive:
         """
         self.holder: Call | None = None
         """The innermost call that occupies the object; None if the object is free."""
-        self.waiting: deque[threading.Event] = deque()
-        """An event for each thread that waits until the object is free."""
+        self.waiting: deque[Latch] = deque()
+        """A latch for each thread that waits until the object is free."""
         self._what = what
         self._advice = advice
         self._environment = environment
         self._after_abandoned = after_abandoned
 
-    def enter(self, call: Call, patience_ms: float = 0, *, waits_for_steps: bool = False) -> bool:
+    def enter(self, call: Call, patience_ms: float | None = None) -> bool:
         """Occupy the object with a call.
 
         Args:
-            patience_ms: how long to wait for a call of another thread (ms).
-            waits_for_steps: also wait until the step of an interrupted call has ended, without a limit. Nobody is in
-                such a call any more. Without the wait, the ``close`` of a ``with`` block after Ctrl-C would be refused.
+            patience_ms: how long to wait for a call of another thread, or for the step of an interrupted call (ms).
+                None: wait only for the step of an interrupted call, until it ends.
 
         Returns:
             False if that call did not end in time.
@@ -105,15 +105,16 @@ class Exclusive:
             ConcurrentAccess: a call of this thread is running, and it admits no nested call. To wait for it would be to
                 wait for ever.
         """
-        left_ms = patience_ms
+        left_ms = 0 if patience_ms is None else patience_ms
         while not self._enter_now(call):
-            holder = self.holder
-            if waits_for_steps and holder is not None and holder.has_left:
+            if patience_ms is None:
+                holder = self.holder
+                if holder is not None and not holder.has_left:
+                    return False
                 self._wait(lambda: self.holder is None, _RECHECK_MS)
-                continue
-            if left_ms <= 0:
+            elif left_ms <= 0:
                 return False
-            if not self._wait(lambda: self.holder is None, left_ms):
+            elif not self._wait(lambda: self.holder is None, left_ms):
                 left_ms -= _RECHECK_MS
         return True
 
@@ -125,15 +126,20 @@ class Exclusive:
         outer = self.holder
         if outer.thread != call.thread or outer.has_left:
             return False
-        if not outer.admits_nested:
+        self.check_may_nest(call)
+        call.outer = outer
+        self.holder = call
+        return True
+
+    def check_may_nest(self, call: Call) -> None:
+        """Raises: ConcurrentAccess: a call of this thread is running, and it admits no nested call."""
+        outer = self.holder
+        if outer is not None and outer.thread == call.thread and not outer.has_left and not outer.admits_nested:
             raise ConcurrentAccess(
                 f"{call.name} is not allowed: {outer.name} of this {self._what} is running in this thread, and a "
                 f"signal handler or a callback interrupts it. Let a handler raise an exception or note the signal, and "
                 f"make the call after {outer.name}"
             )
-        call.outer = outer
-        self.holder = call
-        return True
 
     def leave(self, call: Call) -> None:
         """Leave a call. Its caller no longer waits for a step.
@@ -230,7 +236,7 @@ class Exclusive:
 
     def _wait(self, is_over: Callable[[], bool], longest_ms: float) -> bool:
         """Wait for a short time at most. Return True if this thread was woken, or need not wait."""
-        woken = threading.Event()
+        woken = Latch()
         self.waiting.append(woken)
         was_woken = is_over() or self._environment.wait_for(woken, min(longest_ms, _RECHECK_MS) / 1000)
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from eoslog.storage.latch import Latch
 from eoslog.storage.library_threads import run_to_its_end, start_thread
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class Environment:
         except Empty:
             return
 
-    def wait_for(self, event: threading.Event, patience_s: float | None = None) -> bool:
+    def wait_for(self, event: threading.Event | Latch, patience_s: float | None = None) -> bool:
         """Wait until another thread of this process sets ``event``.
 
         Args:

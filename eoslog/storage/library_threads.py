@@ -11,6 +11,7 @@ the interrupted thread must hold no lock that a step needs: a step runs in anoth
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -101,7 +102,8 @@ def run_to_its_end(function: Callable[[], T]) -> T:
     An exception from outside ends only the wait of the caller. The function runs to its end in any case. A function
     that calls this function again runs in the same thread.
     """
-    if _current.is_library_thread:
+    # At its end the interpreter stops all other threads. Then it destroys objects, and their finalizers may make calls.
+    if _current.is_library_thread or sys.is_finalizing():
         return function()
     threads = _threads_of_process.get(forks())
     if threads is None:

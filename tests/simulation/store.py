@@ -10,6 +10,7 @@ from typing import TypeVar
 from eoslog.errors import StoreUnavailable
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment
+from eoslog.storage.latch import Latch
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 from tests.simulation.line import SimulatedQueue
 from tests.simulation.world import Process
@@ -42,7 +43,7 @@ class SimulatedEnvironment(Environment):
     def wait_ms(self, duration_ms: float, wakeups: SimpleQueue[None]) -> None:
         self.sleep_ms(duration_ms)
 
-    def wait_for(self, event: threading.Event, patience_s: float | None = None) -> bool:
+    def wait_for(self, event: threading.Event | Latch, patience_s: float | None = None) -> bool:
         return self._process.wait_for(event, None if patience_s is None else patience_s * 1000)
 
     def new_id(self) -> str:

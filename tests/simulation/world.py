@@ -16,6 +16,7 @@ from typing import Protocol
 import greenlet
 
 from eoslog.log.slots import slot_of
+from eoslog.storage.latch import Latch
 from eoslog.storage.object_store import StoredObject
 from tests.simulation.choices import Choices
 from tests.simulation.faults import CLOCK_JUMPS_MS, LATE_BY_MS, LONG_PAUSES_MS, Faults
@@ -54,7 +55,7 @@ class Thread:
         self.name = name
         self.is_interruptible = is_interruptible
         self.wake_ms = process.world.time_ms
-        self.awaited: threading.Event | None = None
+        self.awaited: threading.Event | Latch | None = None
         """What wakes it before ``wake_ms``."""
         self.ended = threading.Event()
         self._greenlet = greenlet.greenlet(lambda: self._run(work), parent=process.world.scheduler)
@@ -147,7 +148,7 @@ class Process:
         thread.wake_ms = max(thread.wake_ms, self.world.time_ms + max(1, int(duration_ms)))
         self.stop("sleep")
 
-    def wait_for(self, event: threading.Event, patience_ms: float | None = None) -> bool:
+    def wait_for(self, event: threading.Event | Latch, patience_ms: float | None = None) -> bool:
         """Let others go on until one sets the event, or the process's own clock has gone so far. Whether it is set."""
         thread = self._running_thread()
         end_ms = None if patience_ms is None else self.elapsed_ms() + patience_ms

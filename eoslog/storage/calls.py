@@ -193,8 +193,6 @@ class Exclusive:
                 running.has_ended = True
                 if call.has_left:
                     self._free(call)
-                elif self.waiting:
-                    self.wake()
 
         answer: Any = self._environment.uninterrupted(to_its_end)
         call.step = None
@@ -242,9 +240,9 @@ class Exclusive:
         try:
             self.waiting.remove(woken)
         except ValueError:
-            # Another thread has woken this one. If this one must wait again, the wake-up goes to the next thread, which
-            # may wait for something else.
-            if not is_over():
+            # This thread was woken. If it waits for something else, the next one takes the free object. While the
+            # object is occupied nobody is woken: many threads would wake each other all the time.
+            if self.holder is None and not is_over():
                 self.wake()
         return was_woken
 

@@ -220,3 +220,29 @@ def test_an_interrupted_send_frees_a_producer_that_another_thread_closes() -> No
         closer.start()
         closer.join(10)
         assert "closed" in repr(producer), str(point)
+
+
+def test_threads_that_wait_for_an_occupied_producer_do_not_wake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer, goes_on, _ = occupied()
+    exclusive = producer._calls.exclusive
+    woken: list[int] = []
+    wake = exclusive.wake
+
+    def counted() -> None:
+        woken.append(threading.get_ident())
+        wake()
+
+    monkeypatch.setattr(exclusive, "wake", counted)
+    threads = [threading.Thread(target=producer.flush) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    while len(exclusive.waiting) < len(threads):
+        time.sleep(0.001)
+    wake()
+    time.sleep(0.2)
+
+    assert not woken
+    goes_on.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()

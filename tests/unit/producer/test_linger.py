@@ -51,6 +51,12 @@ def background(store: Store) -> Background:
 
 
 @pytest.fixture
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of the tests runs background work in the caller's thread. Let it run steps there, too."""
+    monkeypatch.setattr(ManualEnvironment, "uninterrupted", lambda _, step: step())
+
+
+@pytest.fixture
 def local(tmp_path: Path) -> Store:
     """A store on disk with the topic ``t``, in a process with threads."""
     store = eoslog.connect(tmp_path / "store", fsync=False)
@@ -428,6 +434,7 @@ def test_rows_that_an_exit_function_sends_are_written(local: Store, tmp_path: Pa
     assert values(local) == [b"v"]
 
 
+@pytest.mark.usefixtures("without_threads")
 def test_a_row_for_which_no_thread_starts_waits_for_the_next(store: Store) -> None:
     background = store.environment.background
 
@@ -547,6 +554,7 @@ class _Died(BaseException):
     pass
 
 
+@pytest.mark.usefixtures("without_threads")
 @pytest.mark.parametrize(
     ("point", "written"), [("client.producer.lingered", []), ("client.producer.flushed_in_background", [b"1"])]
 )

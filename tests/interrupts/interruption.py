@@ -106,12 +106,14 @@ _NONE = object()
 
 def _run(call: Callable[[], object], step: Callable[[FrameType], bool]) -> object:
     answer = _NONE
+    # The tests may be traced already, to measure their coverage.
+    before = sys.gettrace()
     sys.settrace(_traced(step))
     try:
         answer = call()
-        sys.settrace(None)
+        sys.settrace(before)
     except BaseException:
-        sys.settrace(None)
+        sys.settrace(before)
         # A signal that arrived at the end of the call is delivered after its return, so the call was not interrupted.
         if answer is _NONE:
             raise

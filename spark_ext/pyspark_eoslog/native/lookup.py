@@ -32,6 +32,7 @@ Interval = tuple[int, int, int]
 _FEW_FILES = 16
 """The largest number of files whose names are searched without a hash."""
 _NONE: frozenset[str] = frozenset()
+_ROW_INDEX = "_metadata.row_index"
 _BLOCKS = "size:bigint,blocks:array<array<array<bigint>>>"
 
 
@@ -193,7 +194,7 @@ class FileExpressions:
     """SQL expressions for the facts that the log knows of a row."""
 
     columns: tuple[str, ...]
-    """Auxiliary columns, to which the other expressions refer."""
+    """Auxiliary columns, to which the other expressions refer. Without them the other expressions stand alone."""
     condition: str | None
     """The condition for the rows to read; None if all rows are read."""
     partition: str
@@ -224,19 +225,21 @@ def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> File
     check_names(files)
     others = {name.lower() for name in taken}
     known, row, times, visible = (_unused(name, others) for name in ("file", "row", "times", "visible"))
-    columns = [
-        f"_metadata.row_index as {row}",
-        _column(
-            known,
-            "array<bigint>",
-            {each: [each.partition, each.first_offset, _only_time(each), each.base_offset] for each in files},
-        ),
-    ]
+    facts = by_file_name(
+        {each.name: [each.partition, each.first_offset, _only_time(each), each.base_offset] for each in files},
+        "array<bigint>",
+    )
+    mixed = [each for each in files if _only_time(each) is None]
+    if len(files) <= _FEW_FILES and not mixed and not any(each.hidden_rows for each in files):
+        # To analyze one more projection takes longer than to parse the short literal for each expression.
+        columns, known, row = [], facts, _ROW_INDEX
+    else:
+        columns = [f"{_ROW_INDEX} as {row}", f"{facts} as {known}"]
     offset = f"({known}[1] + {row})"
     if any(each.first_offset is None for each in files):
         offset = f"coalesce({offset}, {known}[3] + {OFFSET_DELTA_COLUMN.name})"
     timestamp = f"{known}[2]"
-    if mixed := [each for each in files if _only_time(each) is None]:
+    if mixed:
         blocks = {each: in_blocks([(*rows, time) for rows, time in each.times]) for each in mixed}
         columns.append(_column(times, f"struct<{_BLOCKS}>", blocks))
         timestamp = f"coalesce({timestamp}, filter({_block(times, row)}, each -> {_holds('each', row)})[0][2])"

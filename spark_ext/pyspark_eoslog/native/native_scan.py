@@ -191,10 +191,12 @@ def _scan(
     # Parquet cannot read without a column, so name one that the query does not use.
     schema = StructType(scanned or [StructField(OFFSET_DELTA_COLUMN.name, LongType())])
     frame = reader.schema(schema).load(paths)
-    frame = frame.selectExpr(*(_unpushed(field.name, with_nan) for field in scanned), *told.columns)
+    if told.columns:
+        frame = frame.selectExpr(*(_unpushed(field.name, with_nan) for field in scanned), *told.columns)
+        with_nan = frozenset()
     if told.condition is not None:
         frame = frame.where(told.condition)
-    return frame.selectExpr(*(_column(field, topic, in_file, told, is_late=is_late) for field in wanted))
+    return frame.selectExpr(*(_column(field, topic, in_file, told, with_nan, is_late=is_late) for field in wanted))
 
 
 def _unpushed(name: str, with_nan: frozenset[str]) -> str:
@@ -212,13 +214,19 @@ def _as_number(field: StructField) -> StructField:
 
 
 def _column(
-    field: StructField, topic: Topic, in_file: Sequence[StructField], told: FileExpressions, *, is_late: bool
+    field: StructField,
+    topic: Topic,
+    in_file: Sequence[StructField],
+    told: FileExpressions,
+    with_nan: frozenset[str],
+    *,
+    is_late: bool,
 ) -> str:
     if is_late and field.name.lower() == _TIMESTAMP:
         shown = f"least(greatest({quoted(field.name)}, {LEAST_MS}), {GREATEST_MS})"
         return f"timestamp_millis({shown}) as {quoted(field.name)}"
     if field in in_file:
-        return quoted(field.name)
+        return _unpushed(field.name, with_nan)
     # Constants must be nullable, as in every other read. ``nullif`` makes them nullable.
     known = {
         "topic": f"nullif('{topic.topic}', '')",

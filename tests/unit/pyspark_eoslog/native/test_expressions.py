@@ -59,10 +59,16 @@ def test_few_files_are_found_without_a_hash(files: int, hashed: bool) -> None:
 
 
 def test_helping_columns_take_nobodys_name() -> None:
-    told = file_expressions([planned()], ["FILE", "file_", "row"])
+    told = file_expressions([planned(times=(5, 6))], ["FILE", "file_", "row"])
 
-    assert [column.rsplit(" as ", 1)[-1] for column in told.columns] == ["row_", "file__"]
+    assert [column.rsplit(" as ", 1)[-1] for column in told.columns] == ["row_", "file__", "times"]
     assert told.offset == "(file__[1] + row_)"
+
+
+def test_few_files_that_are_read_whole_need_no_helping_columns() -> None:
+    """Spark analyzes one projection less."""
+    assert not file_expressions([planned()] * 16, []).columns
+    assert file_expressions([planned(f"{number}.parquet") for number in range(17)], []).columns
 
 
 def test_a_file_whose_batches_have_one_time_is_not_searched_for_it() -> None:

@@ -296,7 +296,7 @@ class Producer:
         try:
             try:
                 # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
-                if exclusive.holder is None:
+                if exclusive.holder is None and exclusive.next_call is None:
                     exclusive.holder = call
                     target = self._admitted(topic)
                     if target is not None:

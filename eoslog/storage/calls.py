@@ -84,8 +84,14 @@ class Exclusive:
         """
         self.holder: Call | None = None
         """The innermost call that occupies the object; None if the object is free."""
+        self.next_call: Call | None = None
+        """The call that enters before all others, because another one has overtaken it. None: each call may enter.
+
+        A call that finds the object free enters without waiting, because to hand the object to a waiting thread takes
+        longer than most calls. Without a turn of its own, a waiting thread would be overtaken again and again.
+        """
         self.waiting: deque[Latch] = deque()
-        """A latch for each thread that waits until the object is free."""
+        """A latch for each thread that waits until the object is free, in the order of their turns."""
         self._what = what
         self._advice = advice
         self._environment = environment
@@ -106,22 +112,58 @@ class Exclusive:
                 wait for ever.
         """
         left_ms = 0 if patience_ms is None else patience_ms
-        while not self._enter_now(call):
-            if patience_ms is None:
-                holder = self.holder
-                if holder is not None and not holder.has_left:
+        place: Latch | None = None
+        try:
+            while not self._enter_now(call):
+                if patience_ms is None:
+                    holder = self.holder
+                    if holder is not None and not holder.has_left:
+                        return False
+                elif left_ms <= 0:
                     return False
-                self._wait(lambda: self.holder is None, _RECHECK_MS)
-            elif left_ms <= 0:
-                return False
-            elif not self._wait(lambda: self.holder is None, left_ms):
-                left_ms -= _RECHECK_MS
-        return True
+                if place is None:
+                    place = Latch()
+                    self.waiting.append(place)
+                elif place.is_set():
+                    # This thread was woken, but another one entered first.
+                    place = Latch()
+                    if self.next_call is None or self.next_call.has_left:
+                        self.next_call = call
+                    if self.next_call is call:
+                        self.waiting.appendleft(place)
+                    else:
+                        self.waiting.append(place)
+                if not self._may_enter(call):
+                    wait_ms = _RECHECK_MS if patience_ms is None else min(left_ms, _RECHECK_MS)
+                    if not self._environment.wait_for(place, wait_ms / 1000):
+                        left_ms -= wait_ms
+            return True
+        finally:
+            if self.next_call is call:
+                self.next_call = None
+            if place is not None:
+                self._give_up(place)
+
+    def _may_enter(self, call: Call) -> bool:
+        return self.holder is None and (self.next_call is None or self.next_call is call or self.next_call.has_left)
+
+    def _give_up(self, place: Latch) -> None:
+        """Take the latch of a thread that no longer waits out of the queue."""
+        try:
+            self.waiting.remove(place)
+        except ValueError:
+            # This thread was woken. If it does not enter, the next one takes the free object. While the object is
+            # occupied nobody is woken: many threads would wake each other all the time.
+            if self.holder is None:
+                self.wake()
 
     def _enter_now(self, call: Call) -> bool:
-        # The check and the assignment are one step: see the module's first lines.
+        # The check and the assignments are one step: see the module's first lines.
         if self.holder is None:
+            if self.next_call is not None and self.next_call is not call and not self.next_call.has_left:
+                return False
             self.holder = call
+            self.next_call = None
             return True
         outer = self.holder
         if outer.thread != call.thread or outer.has_left:
@@ -237,13 +279,7 @@ class Exclusive:
         woken = Latch()
         self.waiting.append(woken)
         was_woken = is_over() or self._environment.wait_for(woken, min(longest_ms, _RECHECK_MS) / 1000)
-        try:
-            self.waiting.remove(woken)
-        except ValueError:
-            # This thread was woken. If it waits for something else, the next one takes the free object. While the
-            # object is occupied nobody is woken: many threads would wake each other all the time.
-            if self.holder is None and not is_over():
-                self.wake()
+        self._give_up(woken)
         return was_woken
 
     def wake(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
 
 from eoslog.delta.actions import SetTransaction
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.session.session import Session
+from eoslog.storage.calls import StepLock
 from eoslog.storage.object_store import ObjectStore
 
 
@@ -17,7 +17,7 @@ class KnownTables:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._logs: dict[str, tuple[Lock, DeltaLog]] = {}
+        self._logs: dict[str, tuple[StepLock, DeltaLog]] = {}
         """A Delta log and its lock, by topic."""
 
     @classmethod
@@ -27,12 +27,16 @@ class KnownTables:
 
     @contextmanager
     def locked(self, topic: str) -> Iterator[DeltaLog]:
-        """Lock the Delta log of a topic for this thread, and return it."""
+        """Lock the Delta log of a topic for this thread, and return it.
+
+        Raises:
+            ConcurrentAccess: a signal handler makes this call while its thread holds the lock.
+        """
         found = self._logs.get(topic)
         if found is None:
-            found = self._logs.setdefault(topic, (Lock(), DeltaLog(self._store, f"{topic}/")))
+            found = self._logs.setdefault(topic, (StepLock(), DeltaLog(self._store, f"{topic}/")))
         lock, delta_log = found
-        with lock:
+        with lock.held(f"to read or publish the Delta table of topic {topic}"):
             yield delta_log
 
     def known(self, topic: str, store_id: str) -> SetTransaction | None:

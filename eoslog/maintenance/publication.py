@@ -20,7 +20,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from threading import Lock
 from typing import Any, NamedTuple
 
 from eoslog.delta.actions import (
@@ -56,6 +55,7 @@ from eoslog.session.session import Session
 from eoslog.state.names import check_topic_name
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.store_state import StoreState, Topic
+from eoslog.storage.calls import StepLock
 from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -149,7 +149,7 @@ class Publisher:
         self._files: dict[str, PublishedFiles] = {}
         self._published: dict[str, _Published] = {}
         """The last successful publication of each topic."""
-        self._rewriting = Lock()
+        self._rewriting = StepLock()
         """A rewrite holds whole files in memory, so only one thread does it."""
 
     @classmethod
@@ -298,7 +298,7 @@ class Publisher:
                     else:
                         return _publication(topic, delta_log.table, put)
             except HiddenRows:
-                with self._rewriting:
+                with self._rewriting.held("to rewrite files with hidden rows"):
                     rewrite_hidden_rows(self._log, self._store, self._environment, topic)
                 continue
             self._environment.reached("delta.version.overtaken")

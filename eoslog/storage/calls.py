@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from eoslog.errors import ConcurrentAccess, InvalidRequest
@@ -292,6 +293,39 @@ class Exclusive:
 
 def _name_of(thread: int) -> str:
     return next((each.name for each in threading.enumerate() if each.ident == thread), "another one")
+
+
+class StepLock:
+    """A lock for a step that sends requests. Threads wait for it, and a signal handler of its thread is refused."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        """The thread that holds the lock."""
+
+    @contextmanager
+    def held(self, step: str) -> Iterator[None]:
+        """Hold the lock within this context.
+
+        Args:
+            step: the step, as an error names it.
+
+        Raises:
+            ConcurrentAccess: this thread holds the lock already, so to wait for it would be to wait for ever.
+        """
+        thread = threading.get_ident()
+        if self._thread == thread:
+            raise ConcurrentAccess(
+                f"{step} is not allowed: it is running in this thread, and a signal handler interrupts it. Let the "
+                "handler note the signal, and make the call afterwards"
+            )
+        with self._lock:
+            # No signal handler runs between these two lines: see the module's first lines.
+            self._thread = thread
+            try:
+                yield
+            finally:
+                self._thread = None
 
 
 class ExclusiveIterator(Iterator[T]):

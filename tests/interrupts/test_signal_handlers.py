@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ import eoslog
 from eoslog import errors
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.delta_logs import tables
 from tests.interrupts.interruption import TimeLimit, handled, interrupt, points
+from tests.interrupts.stores import empty_store
 from tests.interrupts.test_producer_interrupts import new_store, rows_in
 
 _SLICE = 60
@@ -86,6 +89,32 @@ def test_a_handler_writes_and_reads_with_other_objects_of_the_store() -> None:
                 interrupt(call, point)
 
             assert sorted(rows_in(store)) == [*handled_rows, b"row"]
+
+
+@pytest.mark.parametrize("handler", ["publishes", "raises"])
+def test_a_publication_survives_a_handler_at_any_point(handler: str) -> None:
+    def arranged() -> Store:
+        store = empty_store()
+        store.admin.create_topic("t", config={"publish": "delta"})
+        with store.producer() as producer:
+            producer.send("t", b"row")
+        return store
+
+    for point in random.Random(handler).sample(points(partial(arranged().admin.publish, "t")), _SLICE):
+        store = arranged()
+
+        def handle(store: Store = store) -> None:
+            if handler == "raises":
+                raise TimeLimit
+            with suppress(errors.ConcurrentAccess):
+                store.admin.publish("t")
+
+        with handled(handle), suppress(TimeLimit):
+            interrupt(partial(store.admin.publish, "t"), point)
+        store.admin.publish("t")
+
+        *_, newest = tables(store.object_store, "t")
+        assert newest.rows() == [(0, 0, b"row")]
 
 
 @contextmanager

@@ -6,13 +6,18 @@ threads of this module, so no exception from outside ends a step half way.
 
 A signal handler may make calls, too. It runs in the main thread, between two instructions of the interrupted call. So
 the interrupted thread must hold no lock that a step needs: a step runs in another thread, and would wait for ever.
+
+The interpreter stops these threads when it exits. A thread that is stopped within Arrow's or NumPy's code aborts the
+process, so the exit waits for the running steps, within a time limit.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -24,6 +29,8 @@ from eoslog.storage.process import forks
 T = TypeVar("T")
 _IDLE_S = 60
 """A thread ends when it has been idle for this long (s)."""
+_EXIT_S = 10
+"""How long the exit of the interpreter waits for the running steps (s). A request may never be answered."""
 
 
 class _CurrentThread(threading.local):
@@ -56,6 +63,7 @@ class _Threads:
         self._idle: deque[None] = deque()
         """An item for each idle thread that no caller has reserved. A caller takes an item, which reserves a thread,
         then puts a step. So each step finds a thread, however long the other steps take."""
+        self._running: set[_Step] = set()
 
     def hand_over(self, step: _Step) -> bool:
         """Have a thread run a step. Return False if no thread can start, because the interpreter exits."""
@@ -81,19 +89,36 @@ class _Threads:
                     self._idle.pop()
                     return
                 continue
+            self._running.add(step)
             try:
                 step.answer = step.context.run(step.function)
             except BaseException as error:
                 step.error = error
+            self._running.discard(step)
             # Before the caller continues: its next step finds this thread idle.
             self._idle.append(None)
             step.done.release()
             # An idle thread keeps no answer alive.
             del step
 
+    def wait_at_exit(self) -> None:
+        """Wait until the steps have ended whose callers were interrupted."""
+        end = time.monotonic() + _EXIT_S
+        for step in tuple(self._running):
+            if step.done.acquire(timeout=max(0, end - time.monotonic())):
+                # A daemon thread of the program may wait for the same step.
+                step.done.release()
+
 
 _threads_of_process = {forks(): _Threads()}
 """By the number of forks: a forked child has none of its parent's threads."""
+
+
+@atexit.register
+def _wait_at_exit() -> None:
+    threads = _threads_of_process.get(forks())
+    if threads is not None:
+        threads.wait_at_exit()
 
 
 def run_to_its_end(function: Callable[[], T]) -> T:

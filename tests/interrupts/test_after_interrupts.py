@@ -196,6 +196,28 @@ def test_a_finalizer_s_call_at_the_end_of_the_interpreter_returns(tmp_path: Any)
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
 
 
+_ENDS_DURING_A_STEP = """
+import signal, threading, time
+from eoslog.storage.environment import Environment
+
+def step():
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    time.sleep(0.5)
+    print("the step has ended", flush=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+Environment().uninterrupted(step)
+"""
+
+
+def test_the_interpreter_waits_for_the_step_of_an_interrupted_call() -> None:
+    """A thread that is stopped within Arrow's code would abort the process."""
+    ended = subprocess.run([sys.executable, "-c", _ENDS_DURING_A_STEP], timeout=60, check=False, capture_output=True)
+
+    assert ended.stdout == b"the step has ended\n"
+    assert b"KeyboardInterrupt" in ended.stderr
+
+
 def test_an_interrupted_send_frees_a_producer_that_another_thread_closes() -> None:
     def closing() -> Producer:
         producer = new_store().producer()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
             if not is_at_least(*map(int, marker.args[0].split("."))):
                 item.add_marker(pytest.mark.skip(reason=f"needs PySpark {marker.args[0]}"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        # The summary at the end names it too, but a run that is stopped has no end.
+        print(f"\nfailed: {report.nodeid}", file=sys.stderr)
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +24,7 @@ from tests.interrupts.stores import empty_store
 from tests.interrupts.test_producer_interrupts import new_store, rows_in
 
 _SLICE = 60
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("call", ["send", "flush", "close", "commit_transaction", "abort_transaction"])
@@ -125,12 +128,16 @@ def limited(seconds: float) -> Iterator[None]:
         raise TimeLimit
 
     before = signal.signal(signal.SIGALRM, over)
+    began = time.monotonic()
+    # The time limit of the test is a timer of this kind, too.
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)))
 
 
 def under_time_limits(path: Path, seconds: float) -> None:
@@ -172,10 +179,20 @@ def under_time_limits(path: Path, seconds: float) -> None:
         assert all(successor.committed(each) == end for each, end in ends_of.items())
 
 
+def in_a_process_of_its_own(path: Path, seconds: float) -> None:
+    """The time limits may come in a tool that measures this process, and leave a lock of it locked."""
+    script = (
+        "from pathlib import Path\n"
+        "from tests.interrupts.test_signal_handlers import under_time_limits\n"
+        f"under_time_limits(Path({str(path)!r}), {seconds})"
+    )
+    subprocess.run([sys.executable, "-c", script], timeout=300 + seconds, check=True, cwd=REPOSITORY)
+
+
 def test_rows_are_exact_under_time_limits_at_random_moments(tmp_path: Path) -> None:
-    under_time_limits(tmp_path, 5)
+    in_a_process_of_its_own(tmp_path, 5)
 
 
 @pytest.mark.slow
 def test_rows_are_exact_under_time_limits_for_longer(tmp_path: Path) -> None:
-    under_time_limits(tmp_path, 120)
+    in_a_process_of_its_own(tmp_path, 120)

@@ -17,7 +17,6 @@ import atexit
 import contextlib
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -103,9 +102,9 @@ class _Threads:
 
     def wait_at_exit(self) -> None:
         """Wait until the steps have ended whose callers were interrupted."""
-        end = time.monotonic() + _EXIT_S
-        for step in tuple(self._running):
-            if step.done.acquire(timeout=max(0, end - time.monotonic())):
+        running = tuple(self._running)
+        for step in running:
+            if step.done.acquire(timeout=_EXIT_S / len(running)):
                 # A daemon thread of the program may wait for the same step.
                 step.done.release()
 

@@ -102,11 +102,11 @@ test-spark: setup s3-server ## The part of them that runs Spark, with a session 
 	PYSPARK_PYTHON=$(CURDIR)/$(SPARK_PYTHON) PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(SPARK_PYTHON) \
 		$(SPARK_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(SPARK_TESTS)
 
-DEEP_MIXED_SEEDS ?= 2000
-DEEP_LOG_SEEDS ?= 10000
-FOCUS_SEEDS ?= 200
-test-deep: setup s3-server ## Run what `make test` leaves out, with a slice of the seeds (30 minutes on 2 cores)
-	$(PYTEST) -m slow tests --ignore=tests/spark
+DEEP_MIXED_SEEDS ?= 1000
+DEEP_LOG_SEEDS ?= 3000
+FOCUS_SEEDS ?= 100
+test-deep: setup s3-server ## Run the slow tests but for those of interrupts, and a slice of the seeds (30 minutes on 2 cores)
+	$(PYTEST) -m slow tests --ignore=tests/spark --ignore=tests/interrupts
 	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)
 	@set -e; for focus in uploads replacements replicas shares threads sharing-clients queue queue-clients publications fences; do \
@@ -117,6 +117,7 @@ test-deep: setup s3-server ## Run what `make test` leaves out, with a slice of t
 test-all: ## Run everything: make test, make test-deep with all seeds, fuzz, and Spark on S3 (90 minutes on 2 cores)
 	$(MAKE) test
 	$(MAKE) test-deep DEEP_MIXED_SEEDS=10000 DEEP_LOG_SEEDS=10000 FOCUS_SEEDS=1000
+	$(PYTEST) -m slow tests/interrupts
 	$(MAKE) fuzz
 	$(PYTEST) --dist worksteal tests/spark --store=s3
 

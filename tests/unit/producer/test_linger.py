@@ -509,7 +509,7 @@ def test_a_close_that_cuts_the_background_flush_short_says_so(
     local: Store, monkeypatch: pytest.MonkeyPatch, transactional_id: str | None, error: type[Exception]
 ) -> None:
     before = set(threading.enumerate())
-    producer = local.producer(transactional_id, linger_ms=0)
+    producer = local.producer(transactional_id, linger_ms=0, max_block_ms=2_000)
     if transactional_id is not None:
         producer.init_transactions()
         producer.begin_transaction()

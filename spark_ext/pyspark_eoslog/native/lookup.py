@@ -225,20 +225,21 @@ def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> File
     check_names(files)
     others = {name.lower() for name in taken}
     known, row, times, visible = (_unused(name, others) for name in ("file", "row", "times", "visible"))
-    facts = by_file_name(
-        {each.name: [each.partition, each.first_offset, _only_time(each), each.base_offset] for each in files},
-        "array<bigint>",
-    )
     mixed = [each for each in files if _only_time(each) is None]
+    facts = {each: [each.partition, each.first_offset, _only_time(each), each.base_offset] for each in files}
+    columns: list[str] = []
     if len(files) <= _FEW_FILES and not mixed and not any(each.hidden_rows for each in files):
-        # To analyze one more projection takes longer than to parse the short literal for each expression.
-        columns, known, row = [], facts, _ROW_INDEX
+        # To analyze one more projection takes longer than to parse a short literal for each fact.
+        row = _ROW_INDEX
+        partition, first_offset, timestamp, base_offset = (
+            _fact({file.name: found[number] for file, found in facts.items()}) for number in range(4)
+        )
     else:
-        columns = [f"{_ROW_INDEX} as {row}", f"{facts} as {known}"]
-    offset = f"({known}[1] + {row})"
+        columns = [f"{_ROW_INDEX} as {row}", _column(known, "array<bigint>", facts)]
+        partition, first_offset, timestamp, base_offset = (f"{known}[{number}]" for number in range(4))
+    offset = f"({first_offset} + {row})"
     if any(each.first_offset is None for each in files):
-        offset = f"coalesce({offset}, {known}[3] + {OFFSET_DELTA_COLUMN.name})"
-    timestamp = f"{known}[2]"
+        offset = f"coalesce({offset}, {base_offset} + {OFFSET_DELTA_COLUMN.name})"
     if mixed:
         blocks = {each: in_blocks([(*rows, time) for rows, time in each.times]) for each in mixed}
         columns.append(_column(times, f"struct<{_BLOCKS}>", blocks))
@@ -260,8 +261,15 @@ def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> File
             )
         )
     return FileExpressions(
-        tuple(columns), condition, f"cast({known}[0] as int)", offset, f"timestamp_millis({timestamp})"
+        tuple(columns), condition, f"cast({partition} as int)", offset, f"timestamp_millis({timestamp})"
     )
+
+
+def _fact(values: Mapping[str, int | None]) -> str:
+    """Return nullable SQL for the number that belongs to the file of a row."""
+    if len(only := set(values.values())) == 1 and (value := only.pop()) is not None:
+        return f"nullif({value}L, {~value}L)"
+    return by_file_name(values, "bigint")
 
 
 def _only_time(file: PlannedFile) -> int | None:

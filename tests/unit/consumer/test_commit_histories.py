@@ -35,7 +35,7 @@ class Worker:
 
     @property
     def was_removed(self) -> bool:
-        """Whether the member was removed, and has not joined again since. A poll that has rows ahead does not notice."""
+        """Whether the member was removed and has not joined again. A poll that has rows ahead does not notice."""
         return self.consumer.group_metadata().member_id in self.removed_ids
 
 

@@ -84,6 +84,7 @@ def encode_schema(schema: pa.Schema, before: str | None = None) -> str:
     return base64.b64encode(with_ids(normal, ids).serialize().to_pybytes()).decode("ascii")
 
 
+@lru_cache(maxsize=64)
 def decode_schema(text: str) -> pa.Schema:
     """Decode the schema of a topic from its entry, without the column ids.
 

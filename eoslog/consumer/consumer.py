@@ -73,7 +73,7 @@ def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate
             call.has_left = True
             if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
                 exclusive.holder = call.outer
-            if exclusive.waiting:
+            if exclusive.waiting and exclusive.holder is None:
                 exclusive.wake()
         # No call between this line and the caller: an interrupt comes before it, or the caller has the records.
         call.is_told = True

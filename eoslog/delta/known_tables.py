@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from eoslog.delta.actions import SetTransaction
 from eoslog.delta.delta_log import DeltaLog
@@ -25,9 +25,8 @@ class KnownTables:
         """Return the tables that all callers of this process share."""
         return session.kept(cls, lambda: cls(session.object_store))
 
-    @contextmanager
-    def locked(self, topic: str) -> Iterator[DeltaLog]:
-        """Lock the Delta log of a topic for this thread, and return it.
+    def lock_of(self, topic: str) -> tuple[AbstractContextManager[object], DeltaLog]:
+        """Return the lock of a topic's Delta log, which a ``with`` statement must enter, and the log.
 
         Raises:
             ConcurrentAccess: a signal handler makes this call while its thread holds the lock.
@@ -36,8 +35,7 @@ class KnownTables:
         if found is None:
             found = self._logs.setdefault(topic, (StepLock(), DeltaLog(self._store, f"{topic}/")))
         lock, delta_log = found
-        with lock.held(f"to read or publish the Delta table of topic {topic}"):
-            yield delta_log
+        return lock.checked(f"to read or publish the Delta table of topic {topic}"), delta_log
 
     def known(self, topic: str, store_id: str) -> SetTransaction | None:
         """Return the slot, as ``version``, that the newest known version of a table shows; None if none is known.
@@ -53,7 +51,8 @@ class KnownTables:
         Raises:
             CorruptRecord: the log of the table cannot be read.
         """
-        with self.locked(topic) as delta_log:
+        lock, delta_log = self.lock_of(topic)
+        with lock:
             return delta_log.refresh().transactions.get(store_id)
 
     def refresh(self, topics: Sequence[str]) -> None:
@@ -64,7 +63,8 @@ class KnownTables:
         """
 
         def refresh(topic: str) -> None:
-            with self.locked(topic) as delta_log:
+            lock, delta_log = self.lock_of(topic)
+            with lock:
                 delta_log.refresh()
 
         self._store.for_each(refresh, topics)

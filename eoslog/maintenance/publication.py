@@ -19,6 +19,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -286,8 +287,9 @@ class Publisher:
         files = self._files.setdefault(topic, PublishedFiles(self._store, self._indexes))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                with self._tables.locked(topic) as delta_log:
-                    for version in decide(lambda: delta_log.refresh(check=True), files):
+                lock, delta_log = self._tables.lock_of(topic)
+                with lock:
+                    for version in decide(partial(delta_log.refresh, check=True), files):
                         self._environment.reached("delta.version.planned")
                         if not delta_log.put(version.actions, version.body()):
                             break
@@ -298,7 +300,7 @@ class Publisher:
                     else:
                         return _publication(topic, delta_log.table, put)
             except HiddenRows:
-                with self._rewriting.held("to rewrite files with hidden rows"):
+                with self._rewriting.checked("to rewrite files with hidden rows"):
                     rewrite_hidden_rows(self._log, self._store, self._environment, topic)
                 continue
             self._environment.reached("delta.version.overtaken")

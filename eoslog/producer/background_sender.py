@@ -16,8 +16,6 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.latch import Latch
 
 _logger = logging.getLogger(__name__)
-_STOP_CHECK_MS = 50
-"""While another thread's call is running, the sender checks at this interval whether it must stop (ms)."""
 BACKGROUND_FLUSH = "the background flush"
 
 
@@ -85,11 +83,10 @@ class BackgroundSender:
         self._environment.wait_ms(self._linger_ms, self._wakeups)
         call = Call(BACKGROUND_FLUSH)
         try:
-            while not self._exclusive.enter(call, _STOP_CHECK_MS):
-                # Do not wait for a thread that closes the producer: it may wait for this one.
-                if self._is_stopped:
-                    self._is_running = False
-                    return False
+            # Do not wait for a thread that closes the producer: it may wait for this one.
+            if not self._exclusive.enter(call, LONGEST_WAIT_MS, is_given_up=lambda: self._is_stopped):
+                self._is_running = False
+                return False
             try:
                 if not self._is_stopped:
                     self._environment.reached("client.producer.lingered")

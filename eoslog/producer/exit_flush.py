@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from eoslog.storage.environment import Environment
+from eoslog.storage.library_threads import spend_exit_time
 
 
 class Flushable(Protocol):
@@ -53,7 +54,9 @@ def _flush_all() -> None:
         _flush_each(tuple(_holders))
     else:
         flushing.join(_left_ms / 1000)
-    _left_ms -= _environment.monotonic_ms() - began_ms
+    spent_ms = _environment.monotonic_ms() - began_ms
+    _left_ms -= spent_ms
+    spend_exit_time(spent_ms)
     if _is_child_of_multiprocessing():
         # A child of multiprocessing does not call functions registered with atexit, so warn here.
         _warn()

@@ -314,7 +314,7 @@ class Producer:
             call.has_left = True
             if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
                 exclusive.holder = None
-            if exclusive.waiting:
+            if exclusive.waiting and exclusive.holder is None:
                 exclusive.wake()
         return self._send(topic, value, key, partition, headers, timestamp, on_delivery)
 

@@ -314,7 +314,7 @@ class ProducerCalls:
             call.has_left = True
             if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
                 exclusive.holder = call.outer
-            if exclusive.waiting:
+            if exclusive.waiting and exclusive.holder is None:
                 exclusive.wake()
         return None
 
@@ -337,7 +337,7 @@ class ProducerCalls:
         """Shut the producer if a ``close`` asked for it and no call is running."""
         call = Call("close()")
         try:
-            if self.is_to_be_closed and self.exclusive.enter(call, 0):
+            if self.is_to_be_closed and self.exclusive.enter(call, 0, out_of_turn=True):
                 self._shut()
         finally:
             self.exclusive.leave(call)
@@ -441,7 +441,7 @@ def producer_call(method: Callable[Concatenate[Self, P], T]) -> Callable[Concate
             call.has_left = True
             if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
                 exclusive.holder = call.outer
-            if exclusive.waiting:
+            if exclusive.waiting and exclusive.holder is None:
                 exclusive.wake()
         call.is_told = True
         return answer

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 from eoslog.errors import ConcurrentAccess, InvalidRequest
@@ -98,33 +98,46 @@ class Exclusive:
         self._environment = environment
         self._after_abandoned = after_abandoned
 
-    def enter(self, call: Call, patience_ms: float | None = None) -> bool:
+    def enter(
+        self,
+        call: Call,
+        patience_ms: float | None = None,
+        *,
+        is_given_up: Callable[[], bool] | None = None,
+        out_of_turn: bool = False,
+    ) -> bool:
         """Occupy the object with a call.
 
         Args:
             patience_ms: how long to wait for a call of another thread, or for the step of an interrupted call (ms).
                 None: wait only for the step of an interrupted call, until it ends.
+            is_given_up: tells a waiting call whether to give up.
+            out_of_turn: enter a free object before the call whose turn it is.
 
         Returns:
-            False if that call did not end in time.
+            False if that call did not end in time, or the wait was given up.
 
         Raises:
             ConcurrentAccess: a call of this thread is running, and it admits no nested call. To wait for it would be to
                 wait for ever.
         """
-        left_ms = 0 if patience_ms is None else patience_ms
         place: Latch | None = None
+        ends_ms = left_ms = _RECHECK_MS if patience_ms is None else patience_ms
+        if out_of_turn:
+            self.next_call = None
         try:
             while not self._enter_now(call):
                 if patience_ms is None:
                     holder = self.holder
                     if holder is not None and not holder.has_left:
                         return False
-                elif left_ms <= 0:
+                    left_ms = _RECHECK_MS
+                elif left_ms <= 0 or (is_given_up is not None and is_given_up()):
                     return False
                 if place is None:
                     place = Latch()
                     self.waiting.append(place)
+                    ends_ms += self._environment.monotonic_ms()
                 elif place.is_set():
                     # This thread was woken, but another one entered first.
                     place = Latch()
@@ -134,10 +147,16 @@ class Exclusive:
                         self.waiting.appendleft(place)
                     else:
                         self.waiting.append(place)
-                if not self._may_enter(call):
-                    wait_ms = _RECHECK_MS if patience_ms is None else min(left_ms, _RECHECK_MS)
+                if not (self.holder is None and self._has_turn(call)):
+                    turn = self.next_call
+                    wait_ms = min(left_ms, _RECHECK_MS)
                     if not self._environment.wait_for(place, wait_ms / 1000):
+                        # The clock of a simulated process stands still while a thread waits.
                         left_ms -= wait_ms
+                        if wait_ms == _RECHECK_MS and self.holder is None and self.next_call is turn:
+                            # The thread whose turn it is does not run. Perhaps it runs a signal handler.
+                            self.next_call = None
+                    left_ms = min(left_ms, ends_ms - self._environment.monotonic_ms())
             return True
         finally:
             if self.next_call is call:
@@ -145,8 +164,14 @@ class Exclusive:
             if place is not None:
                 self._give_up(place)
 
-    def _may_enter(self, call: Call) -> bool:
-        return self.holder is None and (self.next_call is None or self.next_call is call or self.next_call.has_left)
+    def _has_turn(self, call: Call) -> bool:
+        """Return True unless it is the turn of a call that waits in another thread.
+
+        In the thread whose turn it is, a signal handler may make a call. The waiting call cannot continue before the
+        handler's call has ended.
+        """
+        turn = self.next_call
+        return turn is None or turn is call or turn.has_left or turn.thread == call.thread
 
     def _give_up(self, place: Latch) -> None:
         """Take the latch of a thread that no longer waits out of the queue."""
@@ -159,12 +184,15 @@ class Exclusive:
                 self.wake()
 
     def _enter_now(self, call: Call) -> bool:
+        has_turn = self._has_turn(call)
         # The check and the assignments are one step: see the module's first lines.
         if self.holder is None:
-            if self.next_call is not None and self.next_call is not call and not self.next_call.has_left:
+            if not has_turn:
                 return False
             self.holder = call
-            self.next_call = None
+            turn = self.next_call
+            if turn is call or (turn is not None and turn.has_left):
+                self.next_call = None
             return True
         outer = self.holder
         if outer.thread != call.thread or outer.has_left:
@@ -195,7 +223,7 @@ class Exclusive:
         # nothing.
         if (call.step is None or call.step.has_ended or not call.step.has_begun) and self.holder is call:
             self.holder = call.outer
-        if self.waiting:
+        if self.waiting and self.holder is None:
             self.wake()
 
     def refusal(self, name: str) -> ConcurrentAccess:
@@ -296,16 +324,19 @@ def _name_of(thread: int) -> str:
 
 
 class StepLock:
-    """A lock for a step that sends requests. Threads wait for it, and a signal handler of its thread is refused."""
+    """A lock for a step that sends requests: ``with lock.checked("the step"):``.
+
+    Threads wait for it. A signal handler that makes a call while its own thread holds the lock is refused.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._thread: int | None = None
-        """The thread that holds the lock."""
+        self._lock = threading.RLock()
 
-    @contextmanager
-    def held(self, step: str) -> Iterator[None]:
-        """Hold the lock within this context.
+    def checked(self, step: str) -> AbstractContextManager[object]:
+        """Return the lock. A ``with`` statement must enter it directly.
+
+        An interrupt comes neither between Python's own lock and its block, nor before the lock is released. It may come
+        within the methods of a context manager that is written in Python, and leave the lock locked.
 
         Args:
             step: the step, as an error names it.
@@ -313,19 +344,12 @@ class StepLock:
         Raises:
             ConcurrentAccess: this thread holds the lock already, so to wait for it would be to wait for ever.
         """
-        thread = threading.get_ident()
-        if self._thread == thread:
+        if self._lock._is_owned():  # type: ignore[attr-defined]
             raise ConcurrentAccess(
                 f"{step} is not allowed: it is running in this thread, and a signal handler interrupts it. Let the "
                 "handler note the signal, and make the call afterwards"
             )
-        with self._lock:
-            # No signal handler runs between these two lines: see the module's first lines.
-            self._thread = thread
-            try:
-                yield
-            finally:
-                self._thread = None
+        return self._lock
 
 
 class ExclusiveIterator(Iterator[T]):

@@ -28,8 +28,9 @@ from eoslog.storage.process import forks
 T = TypeVar("T")
 _IDLE_S = 60
 """A thread ends when it has been idle for this long (s)."""
-_EXIT_S = 10
-"""How long the exit of the interpreter waits for the running steps (s). A request may never be answered."""
+_EXIT_CHECK_S = 0.05
+_exit_s = 10.0
+"""How long the exit of the interpreter may still take (s). A request may never be answered."""
 
 
 class _CurrentThread(threading.local):
@@ -102,15 +103,24 @@ class _Threads:
 
     def wait_at_exit(self) -> None:
         """Wait until the steps have ended whose callers were interrupted."""
-        running = tuple(self._running)
-        for step in running:
-            if step.done.acquire(timeout=_EXIT_S / len(running)):
-                # A daemon thread of the program may wait for the same step.
-                step.done.release()
+        global _exit_s
+        for step in tuple(self._running):
+            # A daemon thread of the program may wait for the same step, and keep the lock afterwards.
+            while step in self._running and _exit_s > 0:
+                if step.done.acquire(timeout=_EXIT_CHECK_S):
+                    step.done.release()
+                else:
+                    _exit_s -= _EXIT_CHECK_S
 
 
 _threads_of_process = {forks(): _Threads()}
 """By the number of forks: a forked child has none of its parent's threads."""
+
+
+def spend_exit_time(spent_ms: float) -> None:
+    """Note that the exit of the interpreter has waited for a flush: it waits for steps so much less."""
+    global _exit_s
+    _exit_s -= spent_ms / 1000
 
 
 @atexit.register

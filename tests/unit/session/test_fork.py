@@ -119,7 +119,8 @@ def test_a_child_publishes_with_a_publisher_of_its_own(each_store: Store) -> Non
     store.admin.alter_topic("t", publish="delta")
     produce(store, b"parent")
     # Another thread of the parent may be reading the Delta log during the fork.
-    with KnownTables.of(store).locked("t"):
+    lock, _ = KnownTables.of(store).lock_of("t")
+    with lock:
         assert in_child(lambda: store.admin.publish("t").version) == 0
         assert in_child(lambda: [each.version for each in eoslog.Coordinator(store).publish()]) == []
     produce(store, b"parent again")

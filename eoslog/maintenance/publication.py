@@ -19,7 +19,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -285,11 +284,11 @@ class Publisher:
         check_topic_name(topic)
         put: list[_Version] = []
         files = self._files.setdefault(topic, PublishedFiles(self._store, self._indexes))
+        lock, delta_log = self._tables.lock_of(topic)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                lock, delta_log = self._tables.lock_of(topic)
                 with lock:
-                    for version in decide(partial(delta_log.refresh, check=True), files):
+                    for version in decide(lambda: delta_log.refresh(check=True), files):
                         self._environment.reached("delta.version.planned")
                         if not delta_log.put(version.actions, version.body()):
                             break

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from eoslog.errors import (
@@ -65,25 +66,26 @@ T = TypeVar("T")
 _LARGEST_PROBE = 100
 _logger = logging.getLogger(__name__)
 _READER_PATIENCE_MS = 5_000
-
-
-def _finish_imports() -> None:
-    """Wait until pyarrow has imported pandas.
-
-    It does so in its first conversion of Python's values, under a lock. If a process forked meanwhile, the first
-    conversion in the child would wait for ever for a thread that only the parent has.
-    """
-    # Without another thread no import can be in progress, and a fork need not pay for one.
-    if threading.active_count() > 1:
-        pa.array([])
-
-
-os.register_at_fork(before=_finish_imports)
 """A reader waits at most this long for the abort of overdue transactions (ms)."""
 _PAUSE_AFTER_REFUSAL_MS = 300_000
 """After a refused abort, a reader does not try again for this long (ms)."""
 _MOST_NAMED = 5
 _MOST_PARTITIONS_NAMED = 10
+
+
+def _finish_imports() -> None:
+    """Wait until pyarrow has imported pandas and the masked arrays of NumPy.
+
+    It does so in its first conversions of Python's values and of NumPy's arrays, under locks. If a process forked
+    meanwhile, the first conversion in the child would wait for ever for a thread that only the parent has.
+    """
+    # Without another thread no import can be in progress, and a fork need not pay for one.
+    if threading.active_count() > 1:
+        pa.array([])
+        pa.array(np.empty(0))
+
+
+os.register_at_fork(before=_finish_imports)
 
 
 class _Opened(NamedTuple):

@@ -105,7 +105,7 @@ test-spark: setup s3-server ## The part of them that runs Spark, with a session 
 DEEP_MIXED_SEEDS ?= 1000
 DEEP_LOG_SEEDS ?= 3000
 FOCUS_SEEDS ?= 100
-test-deep: setup s3-server ## Run the slow tests but for those of interrupts, and a slice of the seeds (30 minutes on 2 cores)
+test-deep: setup s3-server ## Run the slow tests, except those of interrupts, and a slice of the seeds (30 minutes on 2 cores)
 	$(PYTEST) -m slow tests --ignore=tests/spark --ignore=tests/interrupts
 	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)

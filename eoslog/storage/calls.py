@@ -111,7 +111,7 @@ class Exclusive:
         Args:
             patience_ms: how long to wait for a call of another thread, or for the step of an interrupted call (ms).
                 None: wait only for the step of an interrupted call, until it ends.
-            is_given_up: tells a waiting call whether to give up.
+            is_given_up: asked about every 50 ms while the call waits; True ends the wait.
             out_of_turn: enter a free object before the call whose turn it is.
 
         Returns:
@@ -122,7 +122,8 @@ class Exclusive:
                 wait for ever.
         """
         place: Latch | None = None
-        ends_ms = left_ms = _RECHECK_MS if patience_ms is None else patience_ms
+        left_ms = _RECHECK_MS if patience_ms is None else patience_ms
+        ends_ms = 0.0
         if out_of_turn:
             self.next_call = None
         try:
@@ -137,7 +138,7 @@ class Exclusive:
                 if place is None:
                     place = Latch()
                     self.waiting.append(place)
-                    ends_ms += self._environment.monotonic_ms()
+                    ends_ms = self._environment.monotonic_ms() + left_ms
                 elif place.is_set():
                     # This thread was woken, but another one entered first.
                     place = Latch()

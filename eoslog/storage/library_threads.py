@@ -118,7 +118,7 @@ _threads_of_process = {forks(): _Threads()}
 
 
 def spend_exit_time(spent_ms: float) -> None:
-    """Note that the exit of the interpreter has waited for a flush: it waits for steps so much less."""
+    """Subtract the time that a flush at the exit has taken (ms) from the time that is left for steps."""
     global _exit_s
     _exit_s -= spent_ms / 1000
 

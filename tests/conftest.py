@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,15 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         # The summary at the end names it too, but a run that is stopped has no end.
         print(f"\nfailed: {report.nodeid}", file=sys.stderr)
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_signals_stay() -> Iterator[None]:
+    """A handler that a test leaves is inherited by forked children, which then do not end when they are told to."""
+    asked = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(each) for each in asked]
+    yield
+    assert [signal.getsignal(each) for each in asked] == before
 
 
 @pytest.fixture(autouse=True)

@@ -397,25 +397,28 @@ def coordinator(
     with suppress(RetriableError):
         store.describe()
     click.echo(f"maintaining {store.url}: {len(steps)} steps; SIGTERM or Ctrl-C ends it", err=True)
-    work.run(steps=steps, report=report, stop=_Terminated())
+    with _sigterm_awaited() as has_come:
+        work.run(steps=steps, report=report, stop=has_come)
 
 
 coordinator.help = (coordinator.help or "").replace("STEPS", ", ".join(step.name for step in STEPS))
 
 
-class _Terminated:
-    """Return True once SIGTERM has come. The first one lets a step finish, a second one ends the process."""
+@contextmanager
+def _sigterm_awaited() -> Iterator[Callable[[], bool]]:
+    """Yield what tells whether SIGTERM has come. The first one lets a step finish, a second one ends the process."""
+    came = False
 
-    def __init__(self) -> None:
-        self._came = False
-        signal.signal(signal.SIGTERM, self._come)
-
-    def __call__(self) -> bool:
-        return self._came
-
-    def _come(self, number: int, frame: FrameType | None) -> None:
-        self._came = True
+    def come(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    before = signal.signal(signal.SIGTERM, come)
+    try:
+        yield lambda: came
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print_step(found: StepReport, *, as_json: bool) -> None:

@@ -68,6 +68,9 @@ def serve(
         )
         ready(f"http://{f'[{host}]' if ':' in host else host}:{bound}/?token={access.token}")
         # uvicorn raises the signal again after its shutdown. This handler ignores it, so the command ends normally.
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
-        with suppress(KeyboardInterrupt):
-            _Server(config, console).run(sockets=[listening])
+        before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+        try:
+            with suppress(KeyboardInterrupt):
+                _Server(config, console).run(sockets=[listening])
+        finally:
+            signal.signal(signal.SIGTERM, before)

@@ -84,9 +84,12 @@ class Membership:
                 self._has_joined = True
                 return group
 
-    def give_up(self) -> None:
-        """Tell the group that this member no longer reads the partitions that it had to give up."""
-        self._append(revoked=(self.member_id,))
+    def give_up(self, still_read: Collection[PartitionId]) -> None:
+        """Tell the group that this member reads only these partitions, and none that it had to give up.
+
+        This changes nothing if by now it must give up one of these, too: the next poll follows that assignment.
+        """
+        self._append(revoked=self.member_id, still_read=still_read)
         self._store.environment.reached("client.group.given_up")
 
     def keep_alive(self) -> None:
@@ -164,7 +167,12 @@ class Membership:
         self._append(joined=me, left=silent)
 
     def _append(
-        self, *, joined: GroupMember | None = None, left: Collection[str] = (), revoked: Collection[str] = ()
+        self,
+        *,
+        joined: GroupMember | None = None,
+        left: Collection[str] = (),
+        revoked: str | None = None,
+        still_read: Collection[PartitionId] = (),
     ) -> None:
         self._store.append(
             ChangeGroup(
@@ -174,6 +182,7 @@ class Membership:
                 only_if_member=self._has_joined,
                 left=left,
                 revoked=revoked,
+                still_read=still_read,
             )
         )
 
@@ -398,7 +407,7 @@ class Subscription:
         """Note that this consumer reads only its assigned partitions. Tell the group if other members wait for that."""
         self._member_id = assignment.basis.member_id
         if assignment.gives_up and self._membership is not None:
-            self._membership.give_up()
+            self._membership.give_up(assignment.basis.partitions)
         self._followed = assignment.basis
 
 

@@ -67,6 +67,32 @@ def test_a_member_does_not_read_what_another_has_not_given_up(store: Store, worl
     assert [record.value for record in second.poll(0)] == [b"1"]
 
 
+def test_a_member_gives_up_only_what_it_was_told_to_give_up(store: Store, world: World) -> None:
+    """Another member joins while this one gives a partition up. Then it must give up a second one, and still reads it."""
+    store.admin.create_topic("three", partitions=3)
+    joined: list[Consumer] = []
+
+    def join() -> None:
+        consumer = world.process().consumer("g")
+        consumer.subscribe("three")
+        consumer.poll(0)
+        joined.append(consumer)
+
+    first = world.process().consumer("g")
+    first.subscribe("three", on_revoked=lambda partitions: join() if len(joined) == 1 else None)
+    first.poll(0)
+    join()
+    first.poll(0)
+    for consumer in joined:
+        consumer.poll(0)
+
+    read = [place for consumer in (first, *joined) for place in consumer.assignment()]
+    assert len(read) == len(set(read))
+    for consumer in (first, *joined):
+        consumer.poll(0)
+    assert sorted(len(consumer.assignment()) for consumer in (first, *joined)) == [1, 1, 1]
+
+
 def test_a_former_member_cannot_commit_a_partition_it_gave_up(store: Store, world: World) -> None:
     first, second = member(world), member(world)
     first.poll(0)

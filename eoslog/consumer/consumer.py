@@ -39,6 +39,8 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage import tracing
 from eoslog.storage.calls import Call, Exclusive
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 P = ParamSpec("P")
@@ -46,6 +48,49 @@ T = TypeVar("T")
 _FIRST_PAUSE_MS = 10
 _LONGEST_PAUSE_MS = 500
 _REFRESH_AT_LEAST_EVERY_MS = 1_000
+
+
+class _Pauses:
+    """The pauses between two reads of the newest state. They grow while polls find nothing.
+
+    In a remote object store a pause outlives its poll. Otherwise a consumer that polls ten times a second would send at
+    least ten requests a second for nothing.
+    """
+
+    def __init__(self, environment: Environment, object_store: ObjectStore) -> None:
+        self._environment = environment
+        self._outliving_ms = object_store.least_poll_pause_ms if object_store.is_remote else 0
+        """The longest pause that outlives its poll (ms)."""
+        self._pause_ms = 0
+        self._began_ms: int | None = None
+
+    def begin_call(self) -> None:
+        """Shorten the pause of the last poll to the part that outlives it."""
+        self._pause_ms = min(self._pause_ms, self._outliving_ms)
+
+    def begin(self) -> None:
+        """Begin a pause: the newest state has been read. It is twice as long as the pause before it."""
+        self._pause_ms = min(max(_FIRST_PAUSE_MS, 2 * self._pause_ms), max(_LONGEST_PAUSE_MS, self._outliving_ms))
+        self._began_ms = self._environment.monotonic_ms()
+
+    def found(self) -> None:
+        """End the pause, because a poll found records. The next pause is short."""
+        self._pause_ms = 0
+
+    def end(self) -> None:
+        """End the pause, and have the next poll read the newest state even if it has planned rows."""
+        self._pause_ms = 0
+        self._began_ms = None
+
+    def left_ms(self) -> int:
+        """Return the rest of the pause (ms); 0 if a read is due."""
+        if self._began_ms is None:
+            return 0
+        return max(0, self._began_ms + self._pause_ms - self._environment.monotonic_ms())
+
+    def is_long_ago(self, age_ms: int) -> bool:
+        """Return True if the newest state was last read ``age_ms`` ago (ms), or before that."""
+        return self._began_ms is None or self._environment.monotonic_ms() - self._began_ms >= age_ms
 
 
 def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate[Consumer, P], T]:
@@ -169,7 +214,7 @@ class Consumer:
         self._newest = Call("")
         """The newest call that was not made in a callback."""
         self._wakeups: SimpleQueue[None] = SimpleQueue()
-        self._refreshed_at_ms: int | None = None
+        self._pauses = _Pauses(store.environment, store.object_store)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -366,23 +411,25 @@ class Consumer:
         """
         environment = self._store.environment
         began_ms = environment.monotonic_ms()
-        pause = _FIRST_PAUSE_MS
+        self._pauses.begin_call()
         while True:
             # Check before records are taken: a Wakeup raised afterwards would lose them.
             self._check_not_woken()
             records = take_once()
             if records:
+                self._pauses.found()
                 return records
             # Nothing is visible. If an overdue transaction hides rows, abort it and read again at once.
             if self._assigned.held_back and self._store.overdue_transactions.abort_for_reader():
                 continue
-            wait_ms = pause
+            wait_ms = self._pauses.left_ms()
             if timeout_ms is not None:
-                wait_ms = min(pause, began_ms + timeout_ms - environment.monotonic_ms())
-            if wait_ms <= 0:
-                return []
-            environment.wait_ms(wait_ms, self._wakeups)
-            pause = min(pause * 2, _LONGEST_PAUSE_MS)
+                left_ms = began_ms + timeout_ms - environment.monotonic_ms()
+                if left_ms <= 0:
+                    return []
+                wait_ms = min(wait_ms, left_ms)
+            if wait_ms > 0:
+                environment.wait_ms(wait_ms, self._wakeups)
 
     def wakeup(self) -> None:
         """Make the running ``poll`` raise ``Wakeup``, or else the next one. Several calls end only one poll.
@@ -415,23 +462,23 @@ class Consumer:
 
     def _refresh_if_needed(self, wanted: int) -> None:
         few_ahead = self._assigned.rows_ahead() < wanted
-        if few_ahead or self._subscription.is_new or self._is_refresh_due():
+        if few_ahead or self._subscription.is_new or self._pauses.is_long_ago(_REFRESH_AT_LEAST_EVERY_MS):
             self._refresh()
-
-    def _is_refresh_due(self) -> bool:
-        now_ms = self._store.environment.monotonic_ms()
-        return self._refreshed_at_ms is None or now_ms - self._refreshed_at_ms >= _REFRESH_AT_LEAST_EVERY_MS
 
     def _commit_automatically(self, *, only_if_due: bool) -> None:
         if self._commits.is_automatic:
             self._exclusive.run(lambda: self._commits.commit_automatically(only_if_due=only_if_due))
 
     def _refresh(self) -> None:
-        """Read the newest state and plan the next rows. If nothing is new, this costs one small request."""
+        """Read the newest state and plan the next rows. If nothing is new, this costs one small request.
+
+        Within a pause it costs none: the rows are planned from the state that this process has.
+        """
 
         def refresh() -> Assignment | None:
-            self._store.read(lambda state, slot: None)
-            self._refreshed_at_ms = self._store.environment.monotonic_ms()
+            if self._pauses.left_ms() == 0:
+                self._store.read(lambda state, slot: None)
+                self._pauses.begin()
             assignment = self._subscription.next_assignment()
             if assignment is None:
                 self._assigned.plan()
@@ -481,7 +528,7 @@ class Consumer:
     def _assign(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
         added = self._assigned.replace(topics)
         self._commits.forget_positions()
-        self._refreshed_at_ms = None
+        self._pauses.end()
         return added
 
     @overload
@@ -556,6 +603,8 @@ class Consumer:
         for partition in list(self._assigned) if partitions is None else topic_partitions(partitions):
             self._fetch(partition, call)
             self._assigned.seek(partition, policy)
+        # The newest state has the first offset and the end.
+        self._pauses.end()
 
     @_call
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:

@@ -123,6 +123,7 @@ class LocalStore(ObjectStore):
     """
 
     least_poll_pause_ms = 20
+    is_remote = False
     lists_in_order = True
 
     def __init__(self, root: str | os.PathLike[str], environment: Environment, fsync: bool = True) -> None:

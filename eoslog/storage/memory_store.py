@@ -30,6 +30,7 @@ class MemoryStore(ObjectStore):
     """
 
     least_poll_pause_ms = 20
+    is_remote = False
     lists_in_order = True
     _shared: ClassVar[dict[tuple[int, str], dict[str, StoredObject]]] = {}
     """Objects by process (``forks()``) and name. So a forked child that opens a name finds an empty store."""

@@ -69,6 +69,9 @@ class ObjectStore(ABC):
     least_poll_pause_ms: int = 1_000
     """The shortest pause between two polls of a reader that waits for the next slot (ms). A request may cost money."""
 
+    is_remote: bool = True
+    """False if a request costs neither money nor a round trip: then a consumer sends one in each poll."""
+
     reads_at_once: int = max(2, os.cpu_count() or 1)
     """How many reads of large objects to send at once."""
 

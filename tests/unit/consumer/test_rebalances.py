@@ -68,7 +68,7 @@ def test_a_member_does_not_read_what_another_has_not_given_up(store: Store, worl
 
 
 def test_a_member_gives_up_only_what_it_was_told_to_give_up(store: Store, world: World) -> None:
-    """Another member joins while this one gives a partition up. Then it must give up a second one, and still reads it."""
+    """Another member joins while this one gives a partition up. Then it must give up one more, which it still reads."""
     store.admin.create_topic("three", partitions=3)
     joined: list[Consumer] = []
 

@@ -46,21 +46,22 @@ else
 	@$(BIN)/python -m examples.demo
 endif
 
-bench: setup ## Count requests and time commits, sends, polls and plans in two minutes; OLD=<commit>: beside that commit
+bench: setup s3-server ## Count requests and time commits, sends, polls and plans in four minutes; OLD=<commit>: beside that commit
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
 ifdef OLD
-bench-all: setup
+bench-all: setup s3-server
 	$(BIN)/python -m benchmarks.compare --all $(OLD) $(NEW)
 else
-bench-all: setup ## The same at length: each benchmark alone with its own table (20 minutes); OLD=<commit>: more comparisons
+bench-all: setup s3-server ## The same at length: each benchmark alone with its own table (25 minutes); OLD=<commit>: more comparisons
 	$(BIN)/python -m benchmarks.requests
 	$(BIN)/python -m benchmarks.opening
 	$(BIN)/python -m benchmarks.pruning
 	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.scans
 	$(BIN)/python -m benchmarks.commits
-	$(BIN)/python -m benchmarks.contention
+	$(BIN)/python -m benchmarks.object_store_writers --store local
+	$(BIN)/python -m benchmarks.object_store_writers
 	$(BIN)/python -m benchmarks.console
 	$(BIN)/python -m benchmarks.send
 endif

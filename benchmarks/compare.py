@@ -3,7 +3,7 @@
 ``python -m benchmarks.compare [OLD [NEW]] [--all]``. NEW is the working tree unless it is named. Without OLD the
 working tree alone is measured. Each round runs each benchmark on the old commit and then on the new one, so that a
 busy machine slows both. Both are measured by the benchmarks of NEW, with the same interpreter. Three rounds of both
-commits take about two minutes on two idle cores.
+commits take about four minutes on two idle cores.
 
 The exit code is 1 if an exact count, such as the requests of an operation, is larger in NEW. Times never decide it:
 other work on the machine can change "commits/s" by a factor of three.
@@ -113,13 +113,19 @@ def _git(*arguments: str) -> None:
     subprocess.run(["git", "-C", str(REPOSITORY), *arguments], check=True)
 
 
+def s3_server() -> dict[str, str]:
+    """Return the variable that names the S3 server of this repository. A worktree of a commit has no ``.cache``."""
+    found = subprocess.run([REPOSITORY / "conf/s3_server.sh", "find"], capture_output=True, text=True, check=False)
+    return {"EOSLOG_S3_SERVER": found.stdout.strip()} if found.returncode == 0 else {}
+
+
 def run(benchmark: str, tree: Path, code: Path, stores: Path, numbers: Numbers) -> None:
     """Run a benchmark once: the library of ``tree``, the benchmarks of ``code``, and new stores in ``stores``."""
     path = os.pathsep.join(map(str, (code, tree, tree / "spark_ext")))
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.short", benchmark],
         cwd=code,
-        env=os.environ | {"PYTHONPATH": path, "TMPDIR": str(stores)},
+        env=os.environ | s3_server() | {"PYTHONPATH": path, "TMPDIR": str(stores)},
         capture_output=True,
         text=True,
         check=False,

@@ -13,8 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-SECONDS = 1.5
+if TYPE_CHECKING:
+    from benchmarks.object_store_writers import Case, NewStore
+
+LOCAL_S = 1.5
+S3_S = 4.0
+WARM_UP_S = 0.5
 COMMITS = 200
 OPENINGS = 9
 PLANNED_FILES = 5_000
@@ -22,6 +28,10 @@ HISTORY = 40
 """Transactions before requests are counted: fewer than a checkpoint waits for, which is written in the background."""
 EXACT = "requests: "
 """The names of exact counts begin so: the same on every machine and in every run."""
+
+
+class Missing(Exception):
+    """A program that the benchmark needs is not installed."""
 
 
 def new_root() -> str:
@@ -64,10 +74,29 @@ def staged_commit() -> Mapping[str, float]:
     }
 
 
-def contention(name: str, processes: int, threads: int, put_ms: float, get_ms: float) -> Mapping[str, float]:
-    from benchmarks.contention import Case, measure
+def local_writers(processes: int) -> Mapping[str, float]:
+    from benchmarks.object_store_writers import Case, local_stores
 
-    found = measure(Case(name, processes, threads, put_ms, get_ms), SECONDS, new_root())
+    case = Case(processes=processes)
+    return writers(f"local, {case.writers}", case, local_stores(tempfile.mkdtemp()), LOCAL_S)
+
+
+def s3_writers(*, processes: int = 1, threads: int = 1, put_ms: float, other_ms: float) -> Mapping[str, float]:
+    from benchmarks.object_store_writers import Case, s3_stores
+    from tests.s3.servers import S3ServerMissing
+
+    case = Case(processes=processes, threads=threads, put_ms=put_ms, other_ms=other_ms)
+    try:
+        with s3_stores() as new_store:
+            return writers(f"S3, {case.writers}, {case.delays} ms", case, new_store, S3_S)
+    except S3ServerMissing as error:
+        raise Missing(str(error)) from error
+
+
+def writers(name: str, case: Case, new_store: NewStore, seconds: float) -> Mapping[str, float]:
+    from benchmarks.object_store_writers import measure
+
+    found = measure(case, new_store(case), seconds=seconds, warm_up=WARM_UP_S)
     return {f"{name}: commits/s": found.commits / found.seconds, f"{name}: CPU a commit (ms)": found.cpu_ms}
 
 
@@ -100,16 +129,16 @@ def requests() -> Mapping[str, float]:
 MEASURES: dict[str, Callable[[], Mapping[str, float]]] = {
     "requests": requests,
     "commit": staged_commit,
-    "local-1": lambda: contention("local, 1 process", 1, 1, 0, 0),
-    "threads-64": lambda: contention("64 threads, PUT 10 ms", 1, 64, 10, 3),
-    "processes-8": lambda: contention("8 processes, PUT 100 ms, GET 30 ms", 8, 1, 100, 30),
+    "local-1": lambda: local_writers(1),
+    "threads-64": lambda: s3_writers(threads=64, put_ms=10, other_ms=3),
+    "processes-8": lambda: s3_writers(processes=8, put_ms=100, other_ms=30),
     "send": send_and_poll,
     "plan": plan,
 }
 """The measurements of ``make bench``."""
 LONG: dict[str, Callable[[], Mapping[str, float]]] = {
-    "local-2": lambda: contention("local, 2 processes", 2, 1, 0, 0),
-    "local-8": lambda: contention("local, 8 processes", 8, 1, 0, 0),
+    "local-2": lambda: local_writers(2),
+    "local-8": lambda: local_writers(8),
 }
 """Those that ``make bench-all`` adds."""
 
@@ -117,7 +146,7 @@ LONG: dict[str, Callable[[], Mapping[str, float]]] = {
 def main(name: str) -> None:
     try:
         print(json.dumps((MEASURES | LONG)[name]()))
-    except (ImportError, AttributeError, TypeError) as error:
+    except (ImportError, AttributeError, TypeError, Missing) as error:
         print(json.dumps({"missing": f"{type(error).__name__}: {error}"}))
 
 

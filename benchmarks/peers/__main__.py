@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.arguments import existing_directory
 from benchmarks.peers import page
 from benchmarks.peers.machine import describe
 from benchmarks.peers.measurements import Results
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help=f"parts, separated by commas: {', '.join(PARTS)}")
     parser.add_argument("--page", action="store_true", help="run nothing, and write the page from the kept results")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "docs", help="the directory of the page")
-    parser.add_argument("--directory", type=Path, help="where tables are put (default: that for temporary files)")
+    parser.add_argument(
+        "--directory", type=existing_directory, help="where tables are put (default: that for temporary files)"
+    )
     parser.add_argument("--history", type=int, help="also open a history of so many transactions (a long run)")
     options = parser.parse_args(arguments)
     chosen = [each for each in options.only.split(",") if each] or list(PARTS)

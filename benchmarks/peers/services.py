@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.peers.delay import Delay, delayed
+from benchmarks.delay import Delay, delayed
 from tests.s3.servers import S3Server, real_s3_server
 
 if TYPE_CHECKING:

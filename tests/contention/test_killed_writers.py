@@ -14,24 +14,24 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import eoslog
-from benchmarks.contention import DelayedStore
 from eoslog.errors import EosLogError, RequestTimedOut, StoreUnavailable
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
-from eoslog.storage.object_store import PutOutcome
+from eoslog.storage.object_store import ObjectInfo, PutOutcome, StoredObject
 from eoslog.store import Store
 
 WRITERS = 5
 FAULTS_S = 10.0
 LONGEST_S = 600.0
 """After so long the test hangs."""
-PUT_MS, GET_MS = 40, 10
+PUT_S, GET_S = 0.04, 0.01
 UNANSWERED = 0.02
 PARTITIONS = 3
 SPAWN = multiprocessing.get_context("spawn")
@@ -53,20 +53,35 @@ class FaultyLocalStore(Faulty):
     """The processes queue up."""
 
 
-class FaultyObjectStore(Faulty, DelayedStore):
-    """The processes race, and each request takes long."""
+class FaultyObjectStore(Faulty):
+    """The processes race, and each request takes as long as one to an object store."""
 
+    def __init__(self, root: str, environment: Environment, fsync: bool = True) -> None:
+        super().__init__(root, environment, fsync)
+        self.host_queue = None
 
-def faulty_store(root: str, environment: Environment, has_queue: bool) -> LocalStore:
-    if has_queue:
-        return FaultyLocalStore(root, environment, fsync=False)
-    return FaultyObjectStore(root, environment, PUT_MS, GET_MS)
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        time.sleep(PUT_S)
+        return super().put_if_absent(path, body)
+
+    def put(self, path: str, body: bytes) -> None:
+        time.sleep(PUT_S)
+        super().put(path, body)
+
+    def get(self, path: str) -> StoredObject:
+        time.sleep(GET_S)
+        return super().get(path)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        time.sleep(GET_S)
+        return super().list(prefix, start_after=start_after, limit=limit)
 
 
 def write(root: str, has_queue: bool, number: int, notes: Path) -> None:
     """Commit or abort one row after the other, and note what was tried and what was told, until killed."""
     environment = Environment()
-    store = Store(faulty_store(root, environment, has_queue), environment)
+    kind = FaultyLocalStore if has_queue else FaultyObjectStore
+    store = Store(kind(root, environment, fsync=False), environment)
     with notes.open("a", buffering=1) as told:
         while True:
             with contextlib.suppress(EosLogError):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.delay import delayed, kind_of
 from benchmarks.peers import __main__ as runner
 from benchmarks.peers import page
 from benchmarks.peers.aborted import outcomes_of
-from benchmarks.peers.delay import delayed, kind_of
 from benchmarks.peers.measurements import TIME, Results, Spread, compare
 from benchmarks.peers.parts import PARTS
 from benchmarks.peers.sizes import SIZES

@@ -1,7 +1,8 @@
 """A delay before each HTTP request to an S3 server, and a count of the requests by kind.
 
-The proxy runs in a process of its own. It reads only the heads of requests: bodies and answers pass as they are. So it
-costs every client the same few tens of microseconds, with a delay of 0 ms, too.
+The proxy runs in a process of its own. It reads only the heads of requests: bodies and answers pass as they are. A
+request costs the proxy 0.2 to 0.3 ms of CPU on the machine of the tests, and a client some tens of microseconds, with a
+delay of 0 ms, too.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ class Delay:
     """The proxy as its users see it."""
 
     url: str
-    _delay_ms: Any
+    _delays_ms: Any
     _counts: Any
 
-    def set(self, delay_ms: float) -> None:
-        """Delay each request by so many milliseconds from now on."""
-        self._delay_ms.value = delay_ms
+    def set(self, delay_ms: float, *, put_ms: float | None = None) -> None:
+        """Delay each request from now on.
+
+        Args:
+            delay_ms: the delay before a request (ms).
+            put_ms: the delay before a PUT (ms); None: the same.
+        """
+        self._delays_ms[:] = [delay_ms if put_ms is None or kind != "PUT" else put_ms for kind in KINDS]
 
     def counts(self) -> dict[str, int]:
         """The requests that arrived so far, by kind."""
@@ -46,26 +52,26 @@ class Delay:
 @contextmanager
 def delayed(endpoint_url: str) -> Iterator[Delay]:
     """A proxy in front of a server. It ends with the block."""
-    delay_ms, counts = _SPAWN.Value("d", 0.0), _SPAWN.Array("q", len(KINDS))
+    delays_ms, counts = _SPAWN.Array("d", len(KINDS)), _SPAWN.Array("q", len(KINDS))
     here, there = _SPAWN.Pipe()
     target = urlsplit(endpoint_url)
-    arguments = (target.hostname, target.port, delay_ms, counts, there)
+    arguments = (target.hostname, target.port, delays_ms, counts, there)
     process = _SPAWN.Process(target=_run, args=arguments, daemon=True)
     process.start()
     try:
         if not here.poll(START_S):
             raise RuntimeError(f"the proxy did not listen within {START_S} s")
-        yield Delay(f"http://127.0.0.1:{here.recv()}", delay_ms, counts)
+        yield Delay(f"http://127.0.0.1:{here.recv()}", delays_ms, counts)
     finally:
         process.terminate()
         process.join()
 
 
-def _run(host: str, port: int, delay_ms: Any, counts: Any, ready: Any) -> None:
-    asyncio.run(_serve(host, port, delay_ms, counts, ready))
+def _run(host: str, port: int, delays_ms: Any, counts: Any, ready: Any) -> None:
+    asyncio.run(_serve(host, port, delays_ms, counts, ready))
 
 
-async def _serve(host: str, port: int, delay_ms: Any, counts: Any, ready: Any) -> None:
+async def _serve(host: str, port: int, delays_ms: Any, counts: Any, ready: Any) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_server, to_server = await asyncio.open_connection(host, port)
@@ -74,7 +80,7 @@ async def _serve(host: str, port: int, delay_ms: Any, counts: Any, ready: Any) -
             return
         answers = asyncio.create_task(_answers(from_server, writer))
         try:
-            await _requests(reader, to_server, delay_ms, counts)
+            await _requests(reader, to_server, delays_ms, counts)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -86,13 +92,15 @@ async def _serve(host: str, port: int, delay_ms: Any, counts: Any, ready: Any) -
     await server.serve_forever()
 
 
-async def _requests(reader: asyncio.StreamReader, to_server: asyncio.StreamWriter, delay_ms: Any, counts: Any) -> None:
+async def _requests(reader: asyncio.StreamReader, to_server: asyncio.StreamWriter, delays_ms: Any, counts: Any) -> None:
     """Pass on the requests of one connection, each after the delay."""
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
-        counts[KINDS.index(kind_of(head))] += 1
-        if delay_ms.value:
-            await asyncio.sleep(delay_ms.value / 1000)
+        kind = KINDS.index(kind_of(head))
+        counts[kind] += 1
+        delay_ms = delays_ms[kind]
+        if delay_ms:
+            await asyncio.sleep(delay_ms / 1000)
         to_server.write(head)
         if _CHUNKED.search(head):
             await _pass_chunks(reader, to_server)

@@ -19,7 +19,7 @@ from typing import Any
 
 import eoslog
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import HostQueue
+from eoslog.storage.host_queue import HostQueue, name_of_directory
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,18 @@ class Writer:
 
 def join_host(store: eoslog.Store, job: Job) -> bool:
     """Give the store the host queue of its job. Return False if the process takes no turns."""
+    # A store knows its queue when it has read its description.
+    store.describe()
     object_store = store.object_store
     if not job.takes_turns:
         object_store.host_queue = None
     elif object_store.host_queue is not None and job.host_directory is not None:
         # All processes run on one machine. Only those of one directory share turns.
-        object_store.host_queue = HostQueue(job.host_directory, Environment())
+        object_store.host_queue = HostQueue(
+            partial(name_of_directory, job.host_directory),
+            Environment(),
+            patience_ms=object_store.host_queue.patience_ms,
+        )
     return object_store.host_queue is not None
 
 

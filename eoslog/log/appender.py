@@ -47,7 +47,7 @@ from eoslog.log.slots import (
 )
 from eoslog.storage import tracing
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import PATIENCE_MS, HostQueue, Place
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place
 from eoslog.storage.object_store import ObjectStore
 
 S = TypeVar("S")
@@ -197,6 +197,8 @@ class Appender(Generic[S]):
                 return self._patient(pending)
             attempts.others = self._shared.of_messages(self.replica, place.messages())
             pending = self._append_with_others(self._patient(pending), attempts)
+            if attempts.taken_others is not None:
+                place.appended = self.replica.newest_records(LARGEST_MESSAGE_BYTES)
             if attempts.taken_others:
                 place.answer(len(attempts.taken_others))
             return pending
@@ -205,36 +207,44 @@ class Appender(Generic[S]):
         """Wait for this process's turn. Return True if other processes append all its requests before it."""
         began_ms = self.environment.monotonic_ms()
         # If the deadline of a published request passes, its outcome is unknown. So send only requests with time left.
-        soon_ms = began_ms + PATIENCE_MS
+        soon_ms = began_ms + place.patience_ms
         with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
         message = self._shared.message(self.replica, with_time) if place.is_crowded else b""
+        was_sent = False
         try:
             while True:
-                # Send the message before looking at the log. The process that gets its turn does the reverse: it reads
-                # the log before it reads the messages.
                 if message:
                     self.environment.reached("log.shared.before_publish")
                 place.ask(message)
                 if message:
                     self.environment.reached("log.shared.published")
-                if self._have_landed(pending, attempts):
+                # The holder of an earlier turn may have appended the requests, and have died before it answered.
+                if was_sent and self._have_landed(pending, attempts):
                     return True
                 if not place.wait():
                     return False
+                was_sent = bool(message)
+                # A holder answers each message whose requests it appended. So after a turn that was handed over with
+                # the newest record, the log has nothing else to tell.
+                is_newest = self.replica.follow(place.handed_over)
                 if place.is_appended:
-                    if self._have_landed(pending, attempts):
+                    if self._have_landed(pending, attempts, refresh=not is_newest):
                         return True
                     # The remaining requests need a turn of this process. A repeated message would end each wait early.
                     message = b""
                 if place.take_turn():
-                    return self._have_landed(pending, attempts)
+                    return self._have_landed(pending, attempts, refresh=not is_newest)
         finally:
             self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
             self.counts.by_others += sum(proposal.has_landed for proposal in pending)
 
-    def _have_landed(self, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Refresh the replica. Return True if other processes have appended all these requests."""
-        if not all(proposal.has_landed for proposal in pending):
+    def _have_landed(self, pending: list[Proposal], attempts: _Attempts, *, refresh: bool = True) -> bool:
+        """Return True if other processes have appended all these requests.
+
+        Args:
+            refresh: refresh the replica before.
+        """
+        if refresh and not all(proposal.has_landed for proposal in pending):
             self._look_at_tail(attempts)
         landed = [proposal for proposal in pending if proposal.has_landed]
         for proposal in landed:
@@ -244,8 +254,10 @@ class Appender(Generic[S]):
 
     def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Return True if this process should share a record with others instead of racing for a slot."""
-        if not self._shared.is_possible or self.store.host_queue is not None:
-            # The queue of this host decides instead (``_append_in_turn``).
+        queue = self.store.host_queue
+        if not self._shared.is_possible or (queue is not None and (queue.is_crowded or not self.store.is_remote)):
+            # The queue of this host decides instead (``_append_in_turn``). Only a process that is alone on its host
+            # publishes for other hosts.
             return False
         has_requests = any(shared_entries(proposal.request) for proposal in pending)
         return self.replica.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
@@ -350,7 +362,8 @@ class Appender(Generic[S]):
                     # then the producer's outcome counts.
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
-                    record = self._record(draft, this.taken, attempts.append_id, included)
+                    is_shared = any(each.path for each in attempts.others) and bool(included)
+                    record = self._record(draft, this.taken, attempts.append_id, included, contended=is_shared)
                     body = with_tail(encode_line(record), replica.tail_lines())
             for proposal in this.landed:
                 proposal.finish()
@@ -476,7 +489,15 @@ class Appender(Generic[S]):
             is_published=True,
         )
 
-    def _record(self, draft: Any, taken: list[Proposal], append_id: str, included: list[IncludedRequest]) -> SlotRecord:
+    def _record(
+        self,
+        draft: Any,
+        taken: list[Proposal],
+        append_id: str,
+        included: list[IncludedRequest],
+        *,
+        contended: bool,
+    ) -> SlotRecord:
         replica = self.replica
         entries = [self.machine.encode_entry(entry) for entry in draft.entries]
         entries += [
@@ -493,7 +514,7 @@ class Appender(Generic[S]):
         ]
         return SlotRecord(
             requests=tuple(included + own) or None,
-            contended=True if included else None,
+            contended=True if contended else None,
             slot=replica.slot + 1,
             append_id=append_id,
             prev=replica.append_id,

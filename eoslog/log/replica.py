@@ -281,6 +281,45 @@ class Replica(Generic[S]):
             self.fold(record, line)
             return True
 
+    def newest_records(self, most_bytes: int) -> bytes:
+        """Return the newest records for ``follow`` in another process of this host.
+
+        Args:
+            most_bytes: the largest size of the answer (bytes).
+
+        Returns:
+            As many of the newest records as there is room for; empty if the newest one is too large, and where reads
+            are cheap.
+        """
+        lines: list[bytes] = []
+        first, size = 0, len(b"%d" % self.slot)
+        with self.lock:
+            for slot, line in reversed(self._tail):
+                size += len(line) + 1
+                if size > most_bytes:
+                    break
+                lines.append(line)
+                first = slot
+        return b"\n".join([b"%d" % first, *reversed(lines)]) if lines else b""
+
+    def follow(self, records: bytes) -> bool:
+        """Fold records that another process of this host has read or put, unless this replica has them.
+
+        Args:
+            records: the answer of ``newest_records``; may be empty.
+
+        Returns:
+            True if this replica has the newest of them. False if it must read the log.
+        """
+        first, *lines = records.split(b"\n")
+        try:
+            return bool(lines) and all(
+                slot <= self.slot or self.fold_body(slot, line) for slot, line in enumerate(lines, int(first))
+            )
+        except (EosLogError, ValueError) as error:
+            _logger.warning("%s: records of another process cannot be used: %s", self.store.url, error)
+            return False
+
     def fold(self, record: SlotRecord, line: bytes) -> None:
         """Apply a record that continues this replica. An invalid record changes no state, and an error is logged."""
         entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]

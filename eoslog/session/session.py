@@ -190,6 +190,7 @@ class Session:
             found = find_description(self.object_store)
             if found is not None:
                 self.object_store.watch(DESCRIPTION_PATH, partial(self._is_store, found.store_id))
+                self.object_store.share_turns(found.store_id)
                 self.log.adopt_slot_retention(found.slot_retention_ms)
                 # Last: after an interrupt above, the next call does it all again.
                 self._description = found

@@ -1,13 +1,14 @@
-"""Turns: processes of one host that append to the same local store do so one after the other.
+"""Turns: processes of one host that append to the same store do so one after the other.
 
 The holder is the process that has the turn. It listens to a name, an abstract Unix socket. The other processes connect
 to it, send their requests, and wait. The holder may append these requests for them. At the end of its turn it passes
-the socket to the first process that still waits, with the connections of the rest. If the holder dies, the kernel
+the socket to the first process that still waits, with the connections of the rest. It hands over the record that it has
+appended, so that nobody must read it from the object store. If the holder dies, the kernel
 closes the socket: then all wake, and the first process that listens to the name has the turn.
 
-A turn is a hint: put-if-absent alone decides which record a slot gets. Turns avoid races that a process would lose. A
-process waits at most a second. So if the holder is stopped, the others continue without it. Only processes of one user
-share turns, because any process of the host may listen to any name.
+A turn is a hint: put-if-absent alone decides which record a slot gets. Turns avoid races that a process would lose. No
+wait is longer than the queue's patience. So if the holder is stopped, the others continue without it. Only processes of
+one user share turns, because any process of the host may listen to any name.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from weakref import WeakSet
 
 from eoslog.storage.environment import Environment
 
-PATIENCE_MS = 1000
-"""The longest wait for a turn (ms)."""
 LARGEST_MESSAGE_BYTES = 64 << 10
+_LARGEST_ANSWER_BYTES = LARGEST_MESSAGE_BYTES + 64
+"""The largest size of a record that is handed over, and of the word before it (bytes)."""
 _MOST_READ_BYTES = 8 << 20
 """The largest total size of the messages that a process reads in one turn (bytes)."""
 _MOST_CONNECTIONS = 200
@@ -66,14 +67,24 @@ class HostQueue:
     is_supported = sys.platform == "linux"
     """True if the system has abstract Unix sockets. Without them processes race, and share records after losing."""
 
-    def __init__(self, directory: str, environment: Environment, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: Callable[[], str | None],
+        environment: Environment,
+        *,
+        patience_ms: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """
         Args:
-            directory: the directory of the store. Processes that see the same directory share turns.
+            name: a function that returns the name of the queue. Processes with queues of one name share turns. None:
+                this process does not wait for others.
+            patience_ms: the longest wait for a turn (ms).
             check: a function called before this process queues up. It may raise an error.
         """
-        self._directory = directory
+        self._name = name
         self._environment = environment
+        self.patience_ms = patience_ms
         self._check = check
         self.is_crowded = False
         """True if three or more processes shared turns recently."""
@@ -85,7 +96,7 @@ class HostQueue:
         """Queue up. The end of the context ends the turn, or gives up the wait for it.
 
         Args:
-            deadline_ms: when to stop waiting (elapsed time, ms). No wait is longer than ``PATIENCE_MS``.
+            deadline_ms: when to stop waiting (elapsed time, ms). No wait is longer than ``patience_ms``.
         """
         self._check()
         place = Place(self, self._environment, self._name(), deadline_ms)
@@ -94,13 +105,18 @@ class HostQueue:
         finally:
             place.leave()
 
-    def _name(self) -> str | None:
-        try:
-            status = os.stat(self._directory)
-        except OSError:
-            # The first put creates the directory.
-            return None
-        return f"\0eoslog-turn-{os.geteuid()}-{status.st_dev}-{status.st_ino}"
+
+def name_of_directory(directory: str) -> str | None:
+    """Return the name of the queue of a store in a directory; None if the directory does not exist.
+
+    Processes that see the same directory find the same name, however they spell its path.
+    """
+    try:
+        status = os.stat(directory)
+    except OSError:
+        # The first put creates the directory.
+        return None
+    return f"{status.st_dev}-{status.st_ino}"
 
 
 class Place:
@@ -111,17 +127,21 @@ class Place:
     ) -> None:
         """
         Args:
-            name: the name that the holder of the turn listens to; None: this process does not wait for others.
+            name: the name of the queue; None: this process does not wait for others.
         """
         self._queue = queue
         self._environment = environment
-        self._name = name
-        end_ms = environment.monotonic_ms() + PATIENCE_MS
+        self._name = None if name is None else f"\0eoslog-turn-{os.geteuid()}-{name}"
+        end_ms = environment.monotonic_ms() + queue.patience_ms
         self._end_ms = end_ms if deadline_ms is None else min(end_ms, deadline_ms)
         self._holder: socket.socket | None = None
         """The connection to the process that has the turn."""
         self.is_appended = False
         """True if the holder of a turn has answered that it appended the requests of this process."""
+        self.handed_over = b""
+        """The record that came with the last answer; empty if none came."""
+        self.appended = b""
+        """The record that this process has appended in its turn, which it hands over; empty if it hands over none."""
         self._turn: socket.socket | None = None
         self._waiting: list[socket.socket] = []
         """Connections from processes that wait for the end of this turn, in the order of their arrival."""
@@ -129,6 +149,11 @@ class Place:
         """The connections in ``_waiting`` whose messages were read."""
         self._has_answered = False
         self._pauses = 0
+
+    @property
+    def patience_ms(self) -> int:
+        """The longest wait for a turn (ms)."""
+        return self._queue.patience_ms
 
     @property
     def is_crowded(self) -> bool:
@@ -196,6 +221,7 @@ class Place:
         Returns:
             False if the wait takes too long.
         """
+        self.handed_over = b""
         left_ms = self._end_ms - self._environment.monotonic_ms()
         if left_ms <= 0 or self._queue.stopped is not None:
             return False
@@ -217,7 +243,8 @@ class Place:
                 self._turn, *self._waiting = received
             if is_cut:
                 self._drop_half()
-            self.is_appended = answer == _APPENDED
+            word, _, self.handed_over = answer.partition(b"\n")
+            self.is_appended = word == _APPENDED
         if self.is_appended:
             self._queue.is_crowded = True
         self._stop_waiting()
@@ -244,10 +271,13 @@ class Place:
     def answer(self, count: int) -> None:
         """Tell the processes that sent the first ``count`` messages that their requests were appended."""
         for other in self._asking[:count]:
-            _tell(other, _APPENDED)
+            _tell(other, self._with_record(_APPENDED))
             self._waiting.remove(other)
             self._has_answered = True
         self._asking.clear()
+
+    def _with_record(self, word: bytes) -> bytes:
+        return word + b"\n" + self.appended if len(self.appended) <= LARGEST_MESSAGE_BYTES else word
 
     def _accept(self) -> None:
         if self._turn is None:
@@ -293,7 +323,7 @@ class Place:
             _close(watching)
         self._queue.is_crowded = is_crowded or len(self._waiting) > 1
         while self._waiting:
-            is_told = _tell(self._waiting[0], _YOUR_TURN, turn, *self._waiting[1:])
+            is_told = _tell(self._waiting[0], self._with_record(_YOUR_TURN), turn, *self._waiting[1:])
             del self._waiting[0]
             if is_told:
                 return
@@ -344,7 +374,7 @@ def _receive(holder: socket.socket) -> tuple[bytes, list[socket.socket], bool]:
     descriptors = array.array("i")
     # ``socket.recv_fds`` ignores its flags. Without this flag, programs that this process starts inherit the turn.
     answer, attached, flags, _ = holder.recvmsg(
-        len(_YOUR_TURN), socket.CMSG_LEN((_MOST_CONNECTIONS + 1) * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC
+        _LARGEST_ANSWER_BYTES, socket.CMSG_LEN((_MOST_CONNECTIONS + 1) * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC
     )
     for level, kind, found in attached:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

@@ -12,12 +12,13 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable, StoreVanished
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment, host_time_ms
-from eoslog.storage.host_queue import HostQueue
+from eoslog.storage.host_queue import HostQueue, name_of_directory
 from eoslog.storage.local_files import (
     ctime_ms,
     file_identity,
@@ -112,6 +113,7 @@ _NOTHING_TO_SYNC = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.E
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _LARGEST_WATCHED_BYTES = 1 << 20
 _MOST_PLAIN_DIRECTORIES = 10_000
+_TURN_PATIENCE_MS = 1_000
 _TEMPORARY_AGE_MS = 24 * 3600 * 1000
 
 
@@ -133,7 +135,12 @@ class LocalStore(ObjectStore):
         self._environment = environment
         self._fsync = fsync
         if HostQueue.is_supported:
-            self.host_queue = HostQueue(self._root, environment, self._check_watched)
+            self.host_queue = HostQueue(
+                partial(name_of_directory, self._root),
+                environment,
+                patience_ms=_TURN_PATIENCE_MS,
+                check=self._check_watched,
+            )
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
         """Directories that exist durably."""

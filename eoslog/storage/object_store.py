@@ -184,6 +184,13 @@ class ObjectStore(ABC):
         this check a put would create a removed directory again.
         """
 
+    def share_turns(self, store_id: str) -> None:  # noqa: B027 - optional: only remote stores do this
+        """Share turns with the processes of this host that have opened the same store.
+
+        Args:
+            store_id: the id of the store at this root. Two servers may have stores of one URL.
+        """
+
     def is_missing(self, path: str) -> bool:
         """Return True if an object does not exist. Return False if the check would cost a request."""
         return False

@@ -127,6 +127,11 @@ class S3Connection:
             client.meta.events.register("before-send.s3", self._before_send)
         return client
 
+    @property
+    def endpoint_url(self) -> str:
+        """The URL of the server."""
+        return str(self.run(self.client).meta.endpoint_url)
+
     async def renew_credentials(self) -> bool:
         """Read the credentials again, for example from a file that a program renews. Return True if they differ.
 

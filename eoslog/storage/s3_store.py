@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
@@ -16,6 +17,7 @@ from eoslog.errors import InvalidOption, PutIfAbsentUnsupported, StoreAccessDeni
 from eoslog.storage import tracing
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment
+from eoslog.storage.host_queue import HostQueue
 from eoslog.storage.object_store import (
     ObjectInfo,
     ObjectNotFound,
@@ -37,6 +39,8 @@ _R = TypeVar("_R")
 _PAGE = 1000
 _PARALLEL_REQUESTS = 32
 _LONGEST_WAIT_MS = 5_000
+_TURN_PATIENCE_MS = 5_000
+"""A put may take a second, and may have to be repeated."""
 _DIRECTORY_BUCKET = "--x-s3"
 _EXPECTED = (404, 409, 412, 416)
 """Answers that belong to the protocol: a missing object, a lost race for a name, a range beyond the end."""
@@ -144,6 +148,17 @@ class S3Store(ObjectStore):
             and (other._bucket, other._options.endpoint_url) == (self._bucket, self._options.endpoint_url)
             and other._key_prefix.startswith(self._key_prefix)
         )
+
+    def share_turns(self, store_id: str) -> None:
+        if HostQueue.is_supported:
+            self.host_queue = HostQueue(
+                cache(partial(self._queue_name, store_id)), self._environment, patience_ms=_TURN_PATIENCE_MS
+            )
+
+    def _queue_name(self, store_id: str) -> str:
+        # A copy of a store has its id, and may have its URL at another server.
+        place = f"{self._connected().endpoint_url}/{self._bucket}/{self._key_prefix}/{store_id}"
+        return hashlib.sha256(place.encode()).hexdigest()
 
     def unfinished_uploads(self) -> Iterator[str]:
         asked: dict[str, Any] = {"Prefix": self._key_prefix}

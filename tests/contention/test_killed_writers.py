@@ -1,7 +1,8 @@
 """Real processes that commit to one store as fast as they can, while some are killed and some are stopped for a while.
 
-The store is a local directory, as it is or as slow as an object store, and it does not always answer. The processes
-share records, and the process that dies or is stopped is at times the one that appends for the others.
+The store is a local directory, as it is or as slow as an object store, or it is on an S3 server. It does not always
+answer. The processes share records, and the process that dies or is stopped is at times the one that appends for the
+others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,11 @@ import eoslog
 from eoslog.errors import EosLogError, RequestTimedOut, StoreUnavailable
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
-from eoslog.storage.object_store import ObjectInfo, PutOutcome, StoredObject
+from eoslog.storage.object_store import ObjectInfo, ObjectStore, PutOutcome, StoredObject
+from eoslog.storage.s3_options import S3Options
+from eoslog.storage.s3_store import S3Store
 from eoslog.store import Store
+from tests.s3.servers import S3Server
 
 WRITERS = 5
 FAULTS_S = 10.0
@@ -37,7 +42,7 @@ PARTITIONS = 3
 SPAWN = multiprocessing.get_context("spawn")
 
 
-class Faulty(LocalStore):
+class Faulty(ObjectStore):
     """Some puts of slots fail before they have an effect, and some after it."""
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
@@ -49,11 +54,15 @@ class Faulty(LocalStore):
         return outcome
 
 
-class FaultyLocalStore(Faulty):
+class FaultyLocalStore(Faulty, LocalStore):
     """The processes queue up."""
 
 
-class FaultyObjectStore(Faulty):
+class FaultyS3Store(Faulty, S3Store):
+    """The processes queue up."""
+
+
+class FaultyObjectStore(Faulty, LocalStore):
     """The processes race, and each request takes as long as one to an object store."""
 
     def __init__(self, root: str, environment: Environment, fsync: bool = True) -> None:
@@ -77,11 +86,37 @@ class FaultyObjectStore(Faulty):
         return super().list(prefix, start_after=start_after, limit=limit)
 
 
-def write(root: str, has_queue: bool, number: int, notes: Path) -> None:
+@dataclass(frozen=True)
+class Location:
+    """Where the store is."""
+
+    kind: str
+    place: str
+    """A directory, or a bucket."""
+    options: Mapping[str, str]
+    """The options of an S3 store."""
+
+    def faulty(self) -> Store:
+        """The store as a writer sees it."""
+        environment = Environment()
+        match self.kind:
+            case "s3":
+                options = S3Options.of(self.options)
+                return Store(FaultyS3Store(self.place, "store", environment, options), environment)
+            case "local":
+                return Store(FaultyLocalStore(self.place, environment, fsync=False), environment)
+        return Store(FaultyObjectStore(self.place, environment, fsync=False), environment)
+
+    def sound(self) -> Store:
+        """The store as it is."""
+        if self.kind == "s3":
+            return eoslog.connect(f"s3://{self.place}/store", **self.options)
+        return eoslog.connect(self.place, fsync=False)
+
+
+def write(location: Location, number: int, notes: Path) -> None:
     """Commit or abort one row after the other, and note what was tried and what was told, until killed."""
-    environment = Environment()
-    kind = FaultyLocalStore if has_queue else FaultyObjectStore
-    store = Store(kind(root, environment, fsync=False), environment)
+    store = location.faulty()
     with notes.open("a", buffering=1) as told:
         while True:
             with contextlib.suppress(EosLogError):
@@ -107,13 +142,18 @@ def _write(store: Store, number: int, told: Any) -> None:
         told.write(f"committed {value}\n")
 
 
-@pytest.mark.parametrize("has_queue", [True, False], ids=["queue", "race"])
+@pytest.fixture(params=["local", "race", pytest.param("s3", marks=pytest.mark.s3)])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    if request.param != "s3":
+        return Location(request.param, str(tmp_path / "store"), {})
+    server: S3Server = request.getfixturevalue("real_server")
+    return Location("s3", server.new_bucket(), server.options())
+
+
 def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_records_die_or_stop(
-    tmp_path: Path, has_queue: bool
+    tmp_path: Path, location: Location
 ) -> None:
-    root = str(tmp_path / "store")
-    environment = Environment()
-    store = Store(LocalStore(root, environment, fsync=False), environment)
+    store = location.sound()
     store.admin.create_topic("t", partitions=PARTITIONS)
     consumer = store.consumer(auto_offset_reset="earliest")
     consumer.assign([eoslog.TopicPartition("t", partition) for partition in range(PARTITIONS)])
@@ -126,7 +166,7 @@ def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_record
         shown.extend(bytes(record.value or b"").decode() for record in consumer.poll(0.2))
 
     def start(number: int) -> Any:
-        process = SPAWN.Process(target=write, args=(root, has_queue, number, tmp_path / f"{number}.txt"), daemon=True)
+        process = SPAWN.Process(target=write, args=(location, number, tmp_path / f"{number}.txt"), daemon=True)
         process.start()
         return process
 
@@ -137,7 +177,7 @@ def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_record
             poll()
         end_s = time.monotonic() + FAULTS_S
         # Until writers have shared a record, too. On a loaded machine that may take longer.
-        while time.monotonic() < end_s or not _have_shared(root):
+        while time.monotonic() < end_s or not _have_shared(store):
             poll()
             number = chance.randrange(WRITERS)
             victim = writers[number]
@@ -171,12 +211,10 @@ def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_record
     assert store.metrics().prepared_transactions == 0
 
 
-def _have_shared(root: str) -> bool:
+def _have_shared(store: Store) -> bool:
     """Whether a record has requests of another process."""
-    return any(
-        '"contended":true' in path.read_text(encoding="utf-8")
-        for path in Path(root).glob("__transaction_state/slot/*/*.json")
-    )
+    slots = [info.path for info in store.object_store.list("__transaction_state/slot/")]
+    return any(found is not None and b'"requests":' in found.body for found in store.object_store.get_many(slots))
 
 
 def _resume(process: Any) -> None:

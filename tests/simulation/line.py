@@ -26,7 +26,7 @@ class SimulatedQueue(HostQueue):
     """A queue without sockets. A process that dies or leaves ends its turn. A paused process keeps its turn."""
 
     def __init__(self, environment: Environment, line: Line) -> None:
-        super().__init__("", environment)
+        super().__init__(lambda: None, environment, patience_ms=1_000)
         self.line = line
 
     @contextmanager
@@ -62,6 +62,7 @@ class SimulatedPlace(Place):
             self._line.waiting.append(self)
 
     def wait(self) -> bool:
+        self.handed_over = b""
         while self in self._line.waiting and self._environment.monotonic_ms() < self._end_ms:
             self._environment.sleep_ms(_PAUSE_MS)
         return self not in self._line.waiting
@@ -75,6 +76,7 @@ class SimulatedPlace(Place):
         for other in self._read[:count]:
             if other in self._line.waiting:
                 other.is_appended = True
+                other.handed_over = self.appended
                 self._line.waiting.remove(other)
 
     def leave(self) -> None:
@@ -82,3 +84,5 @@ class SimulatedPlace(Place):
             self._line.waiting.remove(self)
         if self._line.holder is self:
             self._line.holder = self._line.waiting.pop(0) if self._line.waiting else None
+            if self._line.holder is not None:
+                self._line.holder.handed_over = self.appended

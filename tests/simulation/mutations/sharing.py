@@ -11,6 +11,7 @@ from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import OwnPublication, SharedCommits
+from eoslog.log.slots import decode_line
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import transaction_requests, transactions
 from eoslog.state.draft import Draft
@@ -114,6 +115,21 @@ def records_read_before_they_are_durable() -> Iterator[None]:
             return original(self, slots)
 
     with method(Replica, "_read", read):
+        yield
+
+
+@mutation(unit_test=TURNS + "test_records_of_another_log_are_passed_over")
+def records_handed_over_not_checked() -> Iterator[None]:
+    """Records that another process hands over are folded unchecked: those of another log become part of the state."""
+
+    def follow(self: Replica[Any], records: bytes) -> bool:
+        first, *lines = records.split(b"\n")
+        for slot, line in enumerate(lines, int(first or 0)):
+            if slot > self.slot:
+                self.fold(decode_line(line, slot), line)
+        return bool(lines)
+
+    with method(Replica, "follow", follow):
         yield
 
 

@@ -296,6 +296,18 @@ def partition_handed_over_at_once() -> Iterator[None]:
         yield
 
 
+@mutation(unit_test="unit/consumer/test_rebalances.py::test_a_member_gives_up_only_what_it_was_told_to_give_up")
+def given_up_while_it_is_read() -> Iterator[None]:
+    """A member gives up each partition that it must, also one that it still reads: another member reads it, too."""
+    apply = members.ChangeGroup.apply
+
+    def without_check(self: members.ChangeGroup, draft: Draft) -> Sequence[str]:
+        return apply(replace(self, still_read=()), draft)
+
+    with method(members.ChangeGroup, "apply", without_check):
+        yield
+
+
 @mutation(Focus(("writer0", "idempotent0", "reader0"), {"death": 0.02}, steps=400))
 def nobody_ends_what_timed_out() -> Iterator[None]:
     """A dead producer's transaction is nobody's to end: it holds readers back for ever."""

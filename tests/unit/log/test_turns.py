@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from eoslog.errors import CommitStateUnknown, StoreUnavailable
+from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
-from eoslog.log.slots import slot_path
+from eoslog.log.slots import first_line, slot_path
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import HostQueue, Place
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place
 from tests.unit.log.ledger import AlreadyThere, Ledger, add
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.test_sharing import PUBLISHED, at, die, record, request_names, share
-from tests.unit.log.world import Crashed, World, environment, names, script
+from tests.unit.log.world import Crashed, Fault, World, environment, names, script
+
+TAIL = 64 << 10
 
 
 def nothing() -> None:
@@ -43,10 +45,17 @@ class ScriptedQueue(HostQueue):
     """Whether the process that has the turn says that it has appended what was sent."""
     answered: int = 0
     stopped: socket.socket | None = None
+    patience_ms: int = 1_000
+    hands_over: Callable[[], bytes] = bytes
+    """The records that come with the answer or with the turn."""
+    appended: bytes = b""
+    """The records that this process hands over."""
 
     @contextmanager
     def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
-        yield ScriptedPlace(self)
+        place = ScriptedPlace(self)
+        yield place
+        self.appended = place.appended
 
 
 class ScriptedPlace(Place):
@@ -67,6 +76,7 @@ class ScriptedPlace(Place):
         self._script.waits -= 1
         self._script.while_waiting()
         self.is_appended = self._script.answers
+        self.handed_over = self._script.hands_over()
         return self._script.gets_turn
 
     def messages(self) -> Sequence[bytes]:
@@ -108,6 +118,117 @@ def test_the_process_that_has_the_turn_appends_what_it_was_sent() -> None:
     assert script(log).requests["PUT"] == 0
 
 
+def records_of(log: Log[Ledger]) -> bytes:
+    return log.replica.newest_records(LARGEST_MESSAGE_BYTES)
+
+
+def requests_of_a_share(log: Log[Ledger], name: str) -> dict[str, int]:
+    before = script(log).requests.copy()
+    share(log, name)
+    return dict(script(log).requests - before)
+
+
+def test_a_process_that_was_answered_reads_no_record() -> None:
+    world = World(tail_bytes=TAIL)
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.while_asking = lambda: [other.append(add(name)) for name in "ab"]
+    queue.while_waiting = lambda: append_for(other, queue.sent)
+    queue.answers, queue.hands_over = True, lambda: records_of(other)
+
+    assert requests_of_a_share(log, "x") == {}
+
+    assert names(log) == ["created", "a", "b", "x", "other"]
+    assert log.appender.counts.by_others == 1
+
+
+def test_a_process_that_gets_the_turn_with_the_newest_record_reads_none() -> None:
+    world = World(tail_bytes=TAIL)
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.while_waiting = lambda: other.append(add("a"))
+    queue.hands_over = lambda: records_of(other)
+
+    assert requests_of_a_share(log, "x") == {"PUT": 1}
+
+    assert names(log) == ["created", "a", "x"]
+    assert log.appender.counts.conflicts == 0
+
+
+def test_a_process_hands_over_the_record_of_its_turn() -> None:
+    world = World(tail_bytes=TAIL)
+    other = world.created()
+
+    append_for(other, [])
+
+    queue = script(other).host_queue
+    assert isinstance(queue, ScriptedQueue)
+    assert queue.appended == records_of(other)
+    assert first_line(world.body(1)) in queue.appended
+
+
+def test_a_process_that_appended_nothing_hands_over_nothing() -> None:
+    """The next process must read the log: the outcome of the put is not known."""
+    world = World(tail_bytes=TAIL)
+    log = world.created()
+    queue = queued(log)
+    queue.is_first = True
+    script(log).faults.append(Fault.DENIED)
+
+    with pytest.raises(StoreAccessDenied):
+        share(log, "x")
+
+    assert queue.appended == b""
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1, 20, 200, 300, 600, 10_000])
+def test_records_that_leave_a_gap_are_read(most_bytes: int) -> None:
+    world = World(tail_bytes=TAIL)
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.while_asking = lambda: [other.append(add(name)) for name in "abc"]
+    queue.hands_over = lambda: other.replica.newest_records(most_bytes)
+
+    share(log, "x")
+
+    assert len(queue.hands_over()) <= most_bytes
+    assert names(log) == ["created", "a", "b", "c", "x"]
+    assert log.appender.counts.conflicts == 0
+
+
+@pytest.mark.parametrize("records", [b"x", b"1", b"1\n", b"1\n{}", b"-1\n{}", b"1\nnull\nnull", b"\n\n", b"1" * 5000])
+def test_malformed_records_are_passed_over(records: bytes) -> None:
+    world = World(tail_bytes=TAIL)
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.while_waiting = lambda: append_for(other, queue.sent)
+    queue.hands_over = lambda: records
+
+    share(log, "x")
+
+    assert names(log) == names(other) == ["created", "x", "other"]
+
+
+def test_records_of_another_log_are_passed_over() -> None:
+    world, elsewhere = World(tail_bytes=TAIL), World(tail_bytes=TAIL)
+    elsewhere.process()  # It takes the ids that a process of the other world has.
+    other, stranger = world.created(), elsewhere.created()
+    for name in "abc":
+        stranger.append(add(name))
+    log = world.process()
+    queue = queued(log)
+    queue.while_waiting = lambda: append_for(other, queue.sent)
+    queue.hands_over = lambda: records_of(stranger)
+
+    share(log, "x")
+
+    assert names(log) == ["created", "x", "other"]
+
+
 def test_processes_are_answered_after_their_requests_were_appended() -> None:
     world = World()
     other = world.created()
@@ -131,7 +252,6 @@ def test_a_process_whose_request_was_appended_before_its_turn_puts_nothing() -> 
 
     slot = share(log, "x")
 
-    assert queue.waits == 1
     assert log.appender.counts.records == 0
     assert ["x"] in request_names(world, slot)
 
@@ -346,7 +466,7 @@ def test_a_process_that_is_interrupted_in_the_queue_reports_an_unknown_outcome()
 def test_without_others_a_commit_is_one_put() -> None:
     world = World()
     log = world.created()
-    script(log).host_queue = HostQueue("/no/such/directory", Environment())
+    script(log).host_queue = HostQueue(lambda: None, Environment(), patience_ms=1_000)
     before = script(log).requests.copy()
 
     slot = share(log, "x")

@@ -14,14 +14,18 @@ import pytest
 
 from eoslog.storage import host_queue
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place, name_of_directory
 
 pytestmark = pytest.mark.skipif(not HostQueue.is_supported, reason="this system has no abstract Unix sockets")
 
 
+SHORT_MS = 300
+"""A patience that ends soon, but not before a process on a busy machine begins to wait."""
+
+
 @pytest.fixture
 def queue(tmp_path: Path) -> HostQueue:
-    return HostQueue(str(tmp_path), Environment())
+    return HostQueue(lambda: name_of_directory(str(tmp_path)), Environment(), patience_ms=1_000)
 
 
 @contextmanager
@@ -90,6 +94,49 @@ def test_a_message_is_answered_after_its_request_was_appended(queue: HostQueue) 
         assert silent.take_turn()
 
 
+def test_the_record_of_a_turn_comes_with_the_answer_and_with_the_next_turn(queue: HostQueue) -> None:
+    record = bytes(range(256)) * (LARGEST_MESSAGE_BYTES // 256)
+    with taken(queue) as holder, waiting(queue, b"request") as asks, waiting(queue) as waits:
+        assert holder.messages() == [b"request"]
+        holder.appended = record
+        holder.answer(1)
+        holder.leave()
+
+        assert asks.wait()
+        assert waits.wait()
+
+        assert (asks.is_appended, waits.is_appended) == (True, False)
+        assert asks.handed_over == waits.handed_over == record
+        assert waits.take_turn()
+
+
+def test_a_record_that_is_too_large_is_not_handed_over(queue: HostQueue) -> None:
+    with taken(queue) as holder, waiting(queue) as waits:
+        holder.appended = bytes(LARGEST_MESSAGE_BYTES + 1)
+        holder.leave()
+
+        assert waits.wait()
+
+        assert waits.handed_over == b""
+        assert waits.take_turn()
+
+
+def test_a_process_that_asks_again_forgets_the_record_that_it_got(queue: HostQueue) -> None:
+    with taken(queue) as holder, waiting(queue, b"request") as place:
+        holder.messages()
+        holder.appended = b"record"
+        holder.answer(1)
+        assert place.wait()
+        assert place.handed_over == b"record"
+        holder.appended = b""
+
+        place.ask(b"")
+        holder.leave()
+        assert place.wait()
+
+        assert place.handed_over == b""
+
+
 def test_messages_that_were_not_used_go_to_the_next_turn(queue: HostQueue) -> None:
     with ExitStack() as places:
         with taken(queue) as place:
@@ -149,12 +196,12 @@ def test_a_dead_processs_turn_is_free_and_the_others_wake(queue: HostQueue) -> N
         assert place.take_turn()
 
 
-def test_a_stopped_process_delays_only_the_first_that_waits(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
+def test_a_stopped_process_delays_only_the_first_that_waits(queue: HostQueue) -> None:
+    queue.patience_ms = SHORT_MS
     with taken(queue):
         with waiting(queue) as place:
             assert not place.wait()
-        monkeypatch.setattr(host_queue, "PATIENCE_MS", 3_600_000)
+        queue.patience_ms = 3_600_000
         with waiting(queue) as place:
             assert not place.wait()
 
@@ -162,11 +209,9 @@ def test_a_stopped_process_delays_only_the_first_that_waits(queue: HostQueue, mo
         assert place._holder is not None
 
 
-def test_no_message_is_sent_while_the_process_that_has_the_turn_is_stopped(
-    queue: HostQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_message_is_sent_while_the_process_that_has_the_turn_is_stopped(queue: HostQueue) -> None:
     queue.is_crowded = True
-    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
+    queue.patience_ms = SHORT_MS
     with taken(queue):
         with waiting(queue) as place:
             assert place.is_crowded
@@ -200,7 +245,7 @@ INTERRUPTED = ["_new_socket", "_is_same_user", "_is_ready", "_peek", "_tell"]
 def test_an_interrupt_ends_the_turn_and_the_wait_while_its_traceback_is_kept(
     queue: HostQueue, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
+    queue.patience_ms = SHORT_MS
     original = getattr(host_queue, function)
     before = len(os.listdir("/proc/self/fd"))
 
@@ -284,8 +329,8 @@ def test_a_child_forked_while_another_thread_opens_a_socket_does_not_keep_it(
     assert kept == [0] * len(forks)
 
 
-def test_a_forked_child_waits_as_if_nobody_were_stopped(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
+def test_a_forked_child_waits_as_if_nobody_were_stopped(queue: HostQueue) -> None:
+    queue.patience_ms = SHORT_MS
     with taken(queue):
         with waiting(queue) as place:
             place.wait()
@@ -325,12 +370,11 @@ def test_a_process_of_another_user_that_connects_again_and_again_holds_nobody_up
         assert place.messages() == []
 
 
-def test_nobody_waits_long_for_a_name_that_nobody_listens_to(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_queue, "PATIENCE_MS", 3_600_000)
-    name = queue._name()
-    assert name is not None
+def test_nobody_waits_long_for_a_name_that_nobody_listens_to(queue: HostQueue) -> None:
+    queue.patience_ms = 3_600_000
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound, queue.place() as place:
-        bound.bind(name)
+        assert place._name is not None
+        bound.bind(place._name)
         assert not place.take_turn()
         place.ask(b"")
         while place.wait():
@@ -346,7 +390,7 @@ def test_messages_of_another_user_are_not_read(queue: HostQueue, monkeypatch: py
 
 
 def test_without_a_directory_nobody_waits(tmp_path: Path) -> None:
-    queue = HostQueue(str(tmp_path / "missing"), Environment())
+    queue = HostQueue(lambda: name_of_directory(str(tmp_path / "missing")), Environment(), patience_ms=1_000)
 
     with taken(queue), taken(queue):
         pass

@@ -18,7 +18,7 @@ import contextlib
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -139,11 +139,8 @@ def run_to_its_end(function: Callable[[], T]) -> T:
     # At its end the interpreter stops all other threads. Then it destroys objects, and their finalizers may make calls.
     if _current.is_library_thread or sys.is_finalizing():
         return function()
-    threads = _threads_of_process.get(forks())
-    if threads is None:
-        threads = _threads_of_process.setdefault(forks(), _Threads())
     step = _Step(function)
-    if not threads.hand_over(step):
+    if not _threads_of_this_process().hand_over(step):
         return function()
     step.done.acquire()
     if step.error is not None:
@@ -154,6 +151,52 @@ def run_to_its_end(function: Callable[[], T]) -> T:
             del step
     answer: T = step.answer
     return answer
+
+
+def run_all_to_their_end(functions: Sequence[Callable[[], T]], at_once: int) -> list[T]:
+    """Run functions in parallel, each as ``run_to_its_end`` does. Raise the first error after all of them have ended.
+
+    Args:
+        at_once: how many run at the same time.
+    """
+    answers: list[Any] = [None] * len(functions)
+    errors: dict[int, BaseException] = {}
+    waiting = deque(enumerate(functions))
+
+    def run_waiting() -> None:
+        while True:
+            try:
+                at, function = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                answers[at] = function()
+            except BaseException as error:
+                errors[at] = error
+
+    def run() -> None:
+        helpers = [] if sys.is_finalizing() else [_Step(run_waiting) for _ in functions[1:at_once]]
+        threads = _threads_of_this_process()
+        helpers = [step for step in helpers if threads.hand_over(step)]
+        run_waiting()
+        for step in helpers:
+            step.done.acquire()
+
+    run_to_its_end(run)
+    if errors:
+        try:
+            raise errors[min(errors)]
+        finally:
+            # The error refers to this frame, and this frame must not refer to the error.
+            errors.clear()
+    return answers
+
+
+def _threads_of_this_process() -> _Threads:
+    threads = _threads_of_process.get(forks())
+    if threads is None:
+        threads = _threads_of_process.setdefault(forks(), _Threads())
+    return threads
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:

@@ -30,7 +30,7 @@ def is_logged() -> bool:
 class TimedRequest:
     """One request, or the deletion of several objects by one call. Use it as a context manager."""
 
-    __slots__ = ("_began_ns", "_environment", "_path", "_store", "_verb", "is_answered", "outcome", "paused_ns", "span")
+    __slots__ = ("_began_ns", "_environment", "_path", "_store", "_verb", "outcome", "paused_ns", "span")
 
     def __init__(self, store: ObjectStore, environment: Environment, verb: str, path: str | Sequence[str]) -> None:
         self._store = store
@@ -41,8 +41,6 @@ class TimedRequest:
         """What the log line and the span say; the name of the error's class if None."""
         self.paused_ns = 0
         """How long the request waited for its caller. Its time does not include this."""
-        self.is_answered = False
-        """True if an error of the request is an answer that callers expect, such as a missing object."""
 
     def __enter__(self) -> TimedRequest:
         self.span = tracing.start_request(self._verb, self._path)
@@ -69,7 +67,7 @@ class TimedRequest:
                 )
         if self.span is not None:
             tracing.describe(self.span, {"eoslog.outcome": str(outcome)})
-            if error is not None and not self.is_answered and not isinstance(error, ObjectNotFound | GeneratorExit):
+            if error is not None and not isinstance(error, ObjectNotFound | GeneratorExit):
                 tracing.fail(self.span, error)
             tracing.end(self.span)
 

@@ -59,8 +59,11 @@ class S3Options:
 
     @property
     def headers_of_puts(self) -> dict[str, str]:
-        """The parameters that each put has in addition to its body."""
-        given = {"ServerSideEncryption": self.server_side_encryption, "SSEKMSKeyId": self.sse_kms_key_id}
+        """The headers that each put has."""
+        given = {
+            "x-amz-server-side-encryption": self.server_side_encryption,
+            "x-amz-server-side-encryption-aws-kms-key-id": self.sse_kms_key_id,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     @classmethod

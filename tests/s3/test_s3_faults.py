@@ -263,7 +263,7 @@ def test_one_failure_among_many_reads_is_repeated_alone(store: S3Store, fault_pr
 def test_a_later_page_of_a_list_is_repeated_alone(
     faulty_s3_store: S3Store, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eoslog.storage.s3_store._PAGE", 4)
+    monkeypatch.setattr("eoslog.storage.http_store._PAGE", 4)
     faulty_s3_store.put_many([(f"n/{number}", b"") for number in range(10)])
     fault_proxy.answer(503, "SlowDown", "LIST", nth=2)
 
@@ -276,7 +276,7 @@ def test_a_later_page_of_a_list_is_repeated_alone(
 def test_a_limited_list_sends_one_request(
     faulty_s3_store: S3Store, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eoslog.storage.s3_store._PAGE", 4)
+    monkeypatch.setattr("eoslog.storage.http_store._PAGE", 4)
     faulty_s3_store.put_many([(f"n/{number}", b"") for number in range(10)])
 
     assert [info.path for info in faulty_s3_store.list("n/", start_after="n/2", limit=2)] == ["n/3", "n/4"]

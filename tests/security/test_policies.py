@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 import eoslog
-from eoslog.storage import probe
+from eoslog.storage import http_store, probe
 from eoslog.storage.environment import Environment
 from eoslog.storage.s3_store import S3Store
 from eoslog.store import Store
@@ -21,11 +21,11 @@ from tests.security.roles import ROLES, administer, consume_in_a_group, coordina
 pytestmark = pytest.mark.s3
 
 ACTIONS = {
-    "put_object": "s3:PutObject",
-    "get_object": "s3:GetObject",
-    "list_objects_v2": "s3:ListBucket",
-    "delete_object": "s3:DeleteObject",
-    "list_multipart_uploads": "s3:ListBucketMultipartUploads",
+    "PutObject": "s3:PutObject",
+    "GetObject": "s3:GetObject",
+    "ListObjectsV2": "s3:ListBucket",
+    "DeleteObject": "s3:DeleteObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
 }
 KEY_PREFIX = "some/prefix/"
 
@@ -48,14 +48,14 @@ class Recorded:
     def _record(self, store: S3Store) -> None:
         send, requests = store._send, self.requests
 
-        async def recording(operation: str, **parameters: Any) -> Any:
-            if operation == "delete_objects":
-                paths = [each["Key"] for each in parameters["Delete"]["Objects"]]
-                requests.update(Request("s3:DeleteObject", path.removeprefix(KEY_PREFIX)) for path in paths)
+        def recording(request: http_store.Request, path: str) -> http_store.Answer:
+            if request.operation == "DeleteObjects":
+                keys = [each.text or "" for each in ElementTree.fromstring(request.body).iterfind(".//{*}Key")]
+                requests.update(Request("s3:DeleteObject", key.removeprefix(KEY_PREFIX)) for key in keys)
             else:
-                path = parameters["Prefix" if operation.startswith("list_") else "Key"].removeprefix(KEY_PREFIX)
-                requests.add(Request(ACTIONS[operation], path, "IfNoneMatch" in parameters))
-            return await send(operation, **parameters)
+                path = (request.key or request.query["prefix"]).removeprefix(KEY_PREFIX)
+                requests.add(Request(ACTIONS[request.operation], path, "If-None-Match" in request.headers))
+            return send(request, path)
 
         store._send = recording  # type: ignore[method-assign]
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
 from botocore.loaders import JSONFileLoader  # type: ignore[import-untyped]
 
-from eoslog.storage.s3_connection import S3Connection
 from eoslog.storage.s3_options import S3Options
+from eoslog.storage.s3_transport import S3Transport
 
 
 def connected() -> None:
-    connection = S3Connection(S3Options(endpoint_url="http://127.0.0.1:1", key="k", secret="s", region="r"), Counter())
-    connection.run(connection.client)
+    S3Transport("b", S3Options(endpoint_url="http://127.0.0.1:1", key="k", secret="s", region="r"))._connect()
 
 
 def test_connections_of_a_process_share_the_description_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,426 @@
+"""An object store in the cloud: retries, the meaning of answers, ranges, lists and the clock, over HTTP.
+
+A cloud needs two classes. Its subclass of ``HttpStore`` forms the requests and reads the answers. Its ``Transport``
+signs a request and sends it once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import cache, partial
+from hashlib import sha256
+from typing import Protocol, TypeVar
+
+from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.storage import tracing
+from eoslog.storage.clock import StoreClock
+from eoslog.storage.environment import Backoff, Environment
+from eoslog.storage.host_queue import HostQueue
+from eoslog.storage.library_threads import run_all_to_their_end
+from eoslog.storage.object_store import (
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    StoredObject,
+    check_directory,
+    check_path,
+    check_prefix,
+    check_range,
+)
+from eoslog.storage.process import forks
+from eoslog.storage.request_log import TimedRequest
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+PARALLEL_REQUESTS = 32
+_PAGE = 1000
+_LONGEST_WAIT_MS = 5_000
+_TURN_PATIENCE_MS = 5_000
+"""The longest wait for a turn. A put may take a second, and may have to be repeated."""
+_EXPECTED = (404, 409, 412, 416)
+"""Answers that belong to the protocol: a missing object, a lost race for a name, a range beyond the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request without its signature."""
+
+    kind: str
+    """How the request is counted and logged: PUT, GET, LIST or DELETE."""
+    operation: str
+    """The cloud's name of the operation, as policies have it."""
+    method: str
+    key: str = ""
+    """The object's key in the bucket; empty for a request to the bucket."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request, also if it is a refusal."""
+
+    status: int
+    headers: Mapping[str, str]
+    """The headers by name, in any case."""
+    body: bytes
+    code: str = ""
+    """The cloud's code of a refusal; empty if it has none."""
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list. Keys are those of the bucket."""
+
+    objects: Sequence[ObjectInfo]
+    directories: Sequence[str]
+    next_page: str
+    """The token of the next page; empty after the last one."""
+
+
+class Transport(Protocol):
+    """The connections and credentials of one process."""
+
+    amendments: int
+    """How often an answer has changed what later requests use: other credentials, another region."""
+
+    def bucket_url(self) -> str:
+        """Return the URL of the bucket at its server. Connect if necessary, without a request."""
+
+    def send(self, request: Request) -> Answer:
+        """Make exactly one attempt. Raise an error of any class if there is no answer."""
+
+    def amends(self, answer: Answer, amendments: int) -> bool:
+        """Return True if the same request may be accepted now, although this answer refuses it.
+
+        Args:
+            amendments: the number of amendments when the request was sent.
+        """
+
+
+class HttpStore(ObjectStore):
+    """Objects whose keys begin with a prefix. Each process opens its own connections, so a forked child may use it.
+
+    Requests run in threads of the library. An interrupt of the caller never ends one half way.
+    """
+
+    tail_bytes = 64 * 1024
+    reads_at_once = 16
+    service: str
+    """The name of the cloud's service."""
+
+    def __init__(
+        self, url: str, key_prefix: str, environment: Environment, *, max_attempts: int, retry_base_ms: int
+    ) -> None:
+        super().__init__(url, StoreClock(environment))
+        self._key_prefix = key_prefix
+        self._environment = environment
+        self._max_attempts = max_attempts
+        self._backoff = Backoff(retry_base_ms, _LONGEST_WAIT_MS)
+        self._transports: dict[int, Transport] = {}
+        """Transports by ``forks()``. A child never uses its parent's connections: both would read the same answers."""
+
+    @abstractmethod
+    def _new_transport(self) -> Transport:
+        """Return a transport that has no connections yet."""
+
+    @abstractmethod
+    def _put_request(self, key: str, body: bytes, *, if_absent: bool) -> Request: ...
+
+    @abstractmethod
+    def _get_request(self, key: str, byte_range: str | None) -> Request:
+        """Return the request for an object, or for the bytes that the header ``Range`` names."""
+
+    @abstractmethod
+    def _delete_request(self, key: str) -> Request: ...
+
+    @abstractmethod
+    def _list_request(
+        self, prefix: str, *, start_after: str, limit: int, only_directories: bool, page: str
+    ) -> Request: ...
+
+    @abstractmethod
+    def _page(self, answer: Answer) -> Page:
+        """Return the content of a page. Raise ``ValueError`` if the answer is not understood."""
+
+    @abstractmethod
+    def _refusal(self, request: Request, answer: Answer, path: str) -> Exception:
+        """Return eoslog's error for an answer without success."""
+
+    @abstractmethod
+    def _silence(self, error: Exception, path: str) -> Exception:
+        """Return eoslog's error for an error of the transport."""
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        return self._environment.uninterrupted(partial(self._put_if_absent, path, self._key(path), body))
+
+    def put(self, path: str, body: bytes) -> None:
+        self.put_many([(path, body)])
+
+    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        self._run_all([partial(self._put, path, self._key(path), body) for path, body in objects])
+
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        self._run_all([partial(self._put_new, path, self._key(path), body) for path, body in objects])
+
+    def get(self, path: str) -> StoredObject:
+        return self._environment.uninterrupted(partial(self._get, path, self._key(path)))
+
+    def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
+        for path in paths:
+            check_path(path)
+        return self._run_all([partial(self._get_or_none, path) for path in paths])
+
+    def for_each(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Sequence[_R]:
+        if len(items) < 2:
+            return super().for_each(function, items)
+        with ThreadPoolExecutor(min(len(items), PARALLEL_REQUESTS)) as threads:
+            return list(threads.map(tracing.carried(function), items))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self.get_ranges(path, [(start, length)])[0]
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        key, asked = self._key(path), []
+        for start, length in ranges:
+            check_range(start, length)
+            # HTTP has no empty range. Ask for one byte, to learn whether the object exists.
+            asked.append(partial(self._get, path, key, f"bytes={start}-{start + max(length, 1) - 1}"))
+        found = self._run_all(asked)
+        return [each.body[:length] for each, (_, length) in zip(found, ranges, strict=True)]
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        # A list without order has whole directories only, and cannot start after a path.
+        asked = prefix if self.lists_in_order else prefix[: prefix.rfind("/") + 1]
+        after = self._key_prefix + start_after if start_after and self.lists_in_order else ""
+        found = 0
+        for page in self._pages(asked, start_after=after, limit=limit):
+            for entry in page.objects:
+                path = entry.path[len(self._key_prefix) :]
+                if not path.startswith(prefix) or path <= start_after or path.endswith("/"):
+                    continue
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+                yield ObjectInfo(path, entry.size, entry.last_modified_ms)
+            if limit is not None:
+                return
+
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        check_directory(prefix)
+        below = len(self._key_prefix + prefix)
+        pages = self._pages(prefix, only_directories=True)
+        return sorted(directory[below:].rstrip("/") for page in pages for directory in page.directories)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        named = [(path, self._key(path)) for path in paths]
+
+        def in_order() -> None:
+            for path, key in named:
+                self._delete(path, key)
+
+        self._environment.uninterrupted(in_order)
+
+    def share_turns(self, store_id: str) -> None:
+        if HostQueue.is_supported:
+            name = cache(partial(self._queue_name, store_id))
+            self.host_queue = HostQueue(name, self._environment, patience_ms=_TURN_PATIENCE_MS)
+
+    def _queue_name(self, store_id: str) -> str:
+        # A copy of a store has its id, and may have its URL at another server.
+        place = f"{self._transport().bucket_url()}/{self._key_prefix}/{store_id}"
+        return sha256(place.encode()).hexdigest()
+
+    def _put_if_absent(self, path: str, key: str, body: bytes) -> PutOutcome:
+        request = self._put_request(key, body, if_absent=True)
+        answer = self._send(request, path)
+        if answer.status == 412:
+            return PutOutcome.EXISTS
+        if answer.status == 409:
+            return PutOutcome.CONFLICT
+        if answer.status == 501:
+            raise PutIfAbsentUnsupported(
+                f"{self.url} answered {answer} to a put with If-None-Match, so it cannot hold a store;"
+                " use an object store that supports conditional writes."
+            )
+        self._check(request, answer, path)
+        return PutOutcome.CREATED
+
+    def _put(self, path: str, key: str, body: bytes) -> None:
+        self._answer(self._put_request(key, body, if_absent=False), path)
+
+    def _put_new(self, path: str, key: str, body: bytes) -> None:
+        """Put an object under a new name, if absent. A policy may require this to prevent replacement."""
+        request = self._put_request(key, body, if_absent=True)
+
+        def attempt() -> None:
+            answer = self._send(request, path)
+            if answer.status != 412:
+                self._check(request, answer, path)
+            # The name is unique, so an earlier attempt that got no answer has landed. Compare to be sure.
+            elif self._get(path, key).body != body:
+                raise StoreAccessDenied(
+                    f"{self.url}: {path!r} already exists with other bytes, although its name is new. Nothing was"
+                    " replaced; check that no other program writes here."
+                )
+
+        self._retried(attempt)
+
+    def _get(self, path: str, key: str, byte_range: str | None = None) -> StoredObject:
+        request = self._get_request(key, byte_range)
+
+        def attempt() -> StoredObject:
+            answer = self._send(request, path)
+            if answer.status == 416:
+                return StoredObject(b"", 0)
+            self._check(request, answer, path)
+            last_modified_ms = _date_ms(answer.headers.get("Last-Modified"))
+            if last_modified_ms is None or "Content-Length" not in answer.headers:
+                raise StoreUnavailable(
+                    f"{self.url}: {path!r} came without its length or time, as no {self.service} server answers; check"
+                    " endpoint_url and the proxies before it."
+                )
+            return StoredObject(answer.body, last_modified_ms)
+
+        return self._retried(attempt)
+
+    def _delete(self, path: str, key: str) -> None:
+        try:
+            self._answer(self._delete_request(key), path)
+        except ObjectNotFound:
+            return
+
+    def _pages(
+        self, prefix: str, *, start_after: str = "", limit: int | None = None, only_directories: bool = False
+    ) -> Iterator[Page]:
+        def attempt(token: str) -> Page:
+            request = self._list_request(
+                self._key_prefix + prefix,
+                start_after=start_after,
+                limit=_PAGE if limit is None else max(1, min(limit, _PAGE)),
+                only_directories=only_directories,
+                page=token,
+            )
+            answer = self._check(request, self._send(request, prefix), prefix)
+            with self._understood(f"the list of {prefix!r}"):
+                return self._page(answer)
+
+        token = ""
+        while True:
+            page = self._environment.uninterrupted(partial(self._retried, partial(attempt, token)))
+            yield page
+            token = page.next_page
+            if not token:
+                return
+
+    @contextmanager
+    def _understood(self, what: str) -> Iterator[None]:
+        """Raise ``StoreUnavailable`` for a ``ValueError``, which means that an answer is not understood."""
+        try:
+            yield
+        except ValueError as error:
+            raise StoreUnavailable(
+                f"{self.url}: {what} came in a form that no {self.service} server sends ({error}); check endpoint_url"
+                " and the proxies before it."
+            ) from error
+
+    def _answer(self, request: Request, path: str) -> Answer:
+        """Send a request until it succeeds or is refused, and return its answer."""
+        return self._retried(lambda: self._check(request, self._send(request, path), path))
+
+    def _check(self, request: Request, answer: Answer, path: str) -> Answer:
+        """Return the answer if it tells of success."""
+        if answer.status < 300:
+            return answer
+        meaning = self._refusal(request, answer, path)
+        if request.kind == "PUT" and isinstance(meaning, ObjectNotFound):
+            raise StoreUnavailable(f"{self.url}: the put of {path!r} was answered 404; try again.")
+        raise meaning
+
+    def _send(self, request: Request, path: str) -> Answer:
+        """Send a request, and return its answer with all of its body. Observe its ``Date``, also that of a refusal.
+
+        If an answer leads to other credentials or to another region, send the request again. A refused request changes
+        nothing.
+        """
+        transport = self._transport()
+        amendments = transport.amendments
+        try:
+            answer = self._send_once(transport, request, path)
+            if answer.status >= 300 and transport.amends(answer, amendments):
+                answer = self._send_once(transport, request, path)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            raise self._silence(error, path) from error
+        return answer
+
+    def _transport(self) -> Transport:
+        """Return the transport of this process."""
+        transport = self._transports.get(forks())
+        if transport is None:
+            # Concurrent threads all get the transport that was stored first. A lock could be held forever after a fork.
+            transport = self._transports.setdefault(forks(), self._new_transport())
+        return transport
+
+    def _send_once(self, transport: Transport, request: Request, path: str) -> Answer:
+        byte_range = request.headers.get("Range")
+        # The path holds neither credentials nor a signature.
+        described = path if byte_range is None else f"{path} {byte_range}"
+        with TimedRequest(self, self._environment, request.kind, described) as timed:
+            self.requests[request.kind] += 1
+            answer = transport.send(request)
+            date_ms = _date_ms(answer.headers.get("Date"))
+            if date_ms is not None:
+                self.clock.observe(date_ms)
+            length = answer.headers.get("Content-Length", "")
+            if length not in ("", str(len(answer.body))):
+                raise StoreUnavailable(
+                    f"{self.url}: {path!r} came with {len(answer.body)} of {length} bytes; try again."
+                )
+            timed.outcome = str(answer)
+            size = {"PUT": len(request.body), "GET": len(answer.body)}.get(request.kind)
+            tracing.describe(timed.span, {"http.response.status_code": answer.status, "eoslog.object.bytes": size})
+            if answer.status >= 300 and answer.status not in _EXPECTED:
+                tracing.fail(timed.span, answer.code or str(answer.status))
+        return answer
+
+    def _retried(self, attempt: Callable[[], _T]) -> _T:
+        """Repeat an attempt while its outcome is unknown."""
+        failures = 0
+        while True:
+            try:
+                return attempt()
+            except StoreUnavailable:
+                failures += 1
+                if failures >= self._max_attempts:
+                    raise
+            self._environment.sleep_ms(self._backoff.pause_ms(failures, 0.5 + self._environment.jitter()))
+
+    def _run_all(self, works: Sequence[Callable[[], _T]]) -> Sequence[_T]:
+        """Run all in parallel. Raise the first error, but only after all of them have ended."""
+        if len(works) == 1:
+            return [self._environment.uninterrupted(works[0])]
+        return run_all_to_their_end(works, PARALLEL_REQUESTS)
+
+    def _key(self, path: str) -> str:
+        return self._key_prefix + check_path(path)
+
+
+def _date_ms(date: str | None) -> int | None:
+    """Return the time of an HTTP date (ms since the epoch); None if there is none."""
+    try:
+        return int(parsedate_to_datetime(date or "").timestamp() * 1000)
+    except ValueError:
+        return None

@@ -1,0 +1,238 @@
+"""The connections of one process to S3. Credentials, addresses and signatures are botocore's.
+
+botocore's client prepares the address once. A request then skips the client's layers, which cost several times as much
+CPU time as the signature and the exchange.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from functools import cache
+from queue import Empty
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from botocore import UNSIGNED  # type: ignore[import-untyped]
+from botocore import exceptions as boto
+from botocore.awsrequest import (  # type: ignore[import-untyped]
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnectionPool,
+    AWSRequest,
+)
+from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.credentials import RefreshableCredentials  # type: ignore[import-untyped]
+from botocore.loaders import create_loader  # type: ignore[import-untyped]
+from botocore.session import Session  # type: ignore[import-untyped]
+from botocore.utils import validate_region_name  # type: ignore[import-untyped]
+
+from eoslog.storage.http_store import PARALLEL_REQUESTS, Answer, Request
+from eoslog.storage.s3_answers import detail_of_error, region_in
+from eoslog.storage.s3_options import S3Options
+
+_SMALL_BODY_BYTES = 1024 * 1024
+_RENEWABLE_CODES = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})
+"""Codes of a refusal after which renewed credentials may be accepted."""
+_OTHER_REGION_CODES = frozenset(
+    {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
+)
+_OTHER_REGION_STATUSES = (301, 302, 307)
+
+
+class _IdleConnections:
+    """The idle connections of a pool. urllib3's own queue has a lock.
+
+    A child may be forked while another thread holds that lock. At its exit urllib3 empties the queue, and would wait.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._idle: deque[Any] = deque(maxlen=most)
+
+    def put(self, connection: Any, block: bool = True, timeout: float | None = None) -> None:
+        self._idle.append(connection)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            raise Empty from None
+
+    def qsize(self) -> int:
+        return len(self._idle)
+
+
+class _HttpPool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    QueueCls = _IdleConnections
+
+
+class _HttpsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    QueueCls = _IdleConnections
+
+
+_loader = cache(create_loader)
+
+
+def _session(profile: str | None) -> Any:
+    """Return a session with credentials of its own. The sessions of a process share the description of S3's API.
+
+    A client takes 0.1 s of CPU time to read this description.
+    """
+    session = Session(profile=profile)
+    session.lazy_register_component("data_loader", lambda: _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where requests go, and how they are signed."""
+
+    url: str
+    """The URL of the bucket, without a slash at its end."""
+    context: dict[str, Any]
+    """What botocore's signer must know of each request."""
+
+    @property
+    def signing(self) -> dict[str, Any]:
+        signing: dict[str, Any] = self.context.get("signing", {})
+        return signing
+
+
+class S3Transport:
+    """The connections and credentials of one process for one bucket. It connects at the first request.
+
+    Its methods run in threads of the library. So no interrupt leaves its lock locked.
+    """
+
+    def __init__(self, bucket: str, options: S3Options) -> None:
+        self.amendments = 0
+        self._bucket = bucket
+        self._options = options
+        self._region: str | None = None
+        """The region of the bucket, if an answer has told it."""
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(PARALLEL_REQUESTS)
+        self._client: Any = None
+        self._credentials: Any = None
+        self._user_agent = ""
+        self._address: _Address | None = None
+
+    def bucket_url(self) -> str:
+        return (self._address or self._connect()).url
+
+    def send(self, request: Request) -> Answer:
+        address = self._address or self._connect()
+        headers = {"User-Agent": self._user_agent, **request.headers}
+        if len(request.body) > _SMALL_BODY_BYTES:
+            # It costs a round trip. It pays only where a refusal saves a long upload.
+            headers["Expect"] = "100-continue"
+        signed = AWSRequest(request.method, _url(address.url, request), headers, request.body)
+        # The signer adds to the context.
+        signing = {**address.signing, "request_credentials": self._credentials}
+        signed.context = {**address.context, "signing": signing}
+        self._client._request_signer.sign(request.operation, signed)
+        with self._free:
+            found = self._client._endpoint.http_session.send(signed.prepare())
+        code = detail_of_error(found.content, "Code") if found.status_code >= 300 else ""
+        return Answer(found.status_code, found.headers, found.content, code)
+
+    def amends(self, answer: Answer, amendments: int) -> bool:
+        is_elsewhere = answer.status in _OTHER_REGION_STATUSES or answer.code in _OTHER_REGION_CODES
+        if answer.code not in _RENEWABLE_CODES and not is_elsewhere:
+            return False
+        with self._lock:
+            # Another request may have been refused, too, while this one was on its way.
+            if self.amendments == amendments:
+                try:
+                    self.amendments += self._follow(answer) if is_elsewhere else self._renew_credentials()
+                except boto.BotoCoreError:
+                    # For example, the file of credentials is being replaced. The refusal says what is wrong.
+                    return False
+            return self.amendments != amendments
+
+    def _connect(self) -> _Address:
+        with self._lock:
+            if self._address is not None:
+                return self._address
+            options = self._options
+            session = _session(options.profile)
+            self._client = session.create_client(
+                "s3",
+                region_name=options.region,
+                endpoint_url=options.endpoint_url,
+                aws_access_key_id=options.key,
+                aws_secret_access_key=options.secret,
+                aws_session_token=options.token,
+                config=Config(
+                    retries={"total_max_attempts": 1, "mode": "standard"},
+                    connect_timeout=options.connect_timeout_ms / 1000,
+                    read_timeout=options.read_timeout_ms / 1000,
+                    max_pool_connections=PARALLEL_REQUESTS,
+                    signature_version=UNSIGNED if options.anon else None,
+                ),
+            )
+            # Managers of pools, also those for a proxy, look into this mapping when they open a pool.
+            self._client._endpoint.http_session._pool_classes_by_scheme.update(http=_HttpPool, https=_HttpsPool)
+            self._client.meta.events.register("before-endpoint-resolution.s3", self._use_region)
+            self._credentials = self._client._request_signer._credentials
+            self._user_agent = session.user_agent()
+            self._address = self._resolved()
+            return self._address
+
+    def _resolved(self) -> _Address:
+        """Return the address of the bucket by botocore's rules, which cost about 1 ms."""
+        client = self._client
+        model = client.meta.service_model.operation_model("GetObject")
+        context = {
+            "client_region": client.meta.region_name,
+            "client_config": client.meta.config,
+            "auth_type": model.resolved_auth_type,
+        }
+        given = client._emit_api_params({"Bucket": self._bucket, "Key": "key"}, model, context)
+        url, _, _ = client._resolve_endpoint_ruleset(model, given, context)
+        return _Address(url.rstrip("/"), context)
+
+    def _use_region(self, builtins: dict[str, Any], **_: object) -> None:
+        if self._region is not None:
+            builtins["AWS::Region"] = self._region
+
+    def _follow(self, answer: Answer) -> bool:
+        """Send later requests to the region of the bucket. Return True if it is another one than before."""
+        region = region_in(answer) or self._asked_region()
+        if region in ("", self._region) or self._bucket.startswith("arn:"):
+            return False
+        validate_region_name(region)
+        self._region = region
+        before, self._address = self._address, self._resolved()
+        return before is None or before.url != self._address.url or before.signing != self._address.signing
+
+    def _asked_region(self) -> str:
+        try:
+            answer = self._client.head_bucket(Bucket=self._bucket)
+        except boto.ClientError as error:
+            answer = error.response
+        return str(answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", ""))
+
+    def _renew_credentials(self) -> bool:
+        """Read the credentials again, for example from a file that a program renews. Return True if they differ.
+
+        The credentials of a role renew themselves, and those of the options stay.
+        """
+        used = self._credentials
+        if self._options.key is not None or used is None or isinstance(used, RefreshableCredentials):
+            return False
+        found = _session(self._options.profile).get_credentials()
+        if found is None or found.get_frozen_credentials() == used.get_frozen_credentials():
+            return False
+        # One assignment: a request in another thread must not be signed with parts of both.
+        self._credentials = found
+        return True
+
+
+def _url(bucket_url: str, request: Request) -> str:
+    url = bucket_url
+    if request.key or not urlsplit(bucket_url).path:
+        url += "/" + quote(request.key, safe="/")
+    if request.query:
+        url += "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in request.query.items())
+    return url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -139,8 +140,13 @@ def meaning_of_refusal(answer: Answer, operation: str, url: str, path: str, *, o
 
 
 def meaning_of_silence(error: Exception, url: str, path: str) -> Exception:
-    """Return eoslog's error for an error of botocore or the network."""
+    """Return eoslog's error for an error of botocore, urllib3, http.client or the network."""
     where = f"{url}: {path!r}"
+    if isinstance(error, boto.ClientError):
+        # A service that gives credentials refused, such as AssumeRole.
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        answer = Answer(status, {}, b"", error.response["Error"].get("Code", ""))
+        return meaning_of_refusal(answer, error.operation_name, url, path, of_an_object=False)
     if isinstance(error, _CONFIGURATION_ERRORS):
         hint = next((_LOCAL_HINTS[each] for each in type(error).__mro__ if each in _LOCAL_HINTS), None)
         return StoreAccessDenied(
@@ -152,13 +158,14 @@ def meaning_of_silence(error: Exception, url: str, path: str) -> Exception:
             f"{url}: the endpoint is not an http:// or https:// URL. Correct AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL "
             "or endpoint_url in ~/.aws/config"
         )
-    if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+    is_tls = isinstance(error, boto.SSLError | ssl.SSLError)
+    if is_tls and "CERTIFICATE_VERIFY_FAILED" in str(error):
         return StoreUnavailable(
             f"{where} was not requested: the server's certificate is not trusted. If it comes from an authority of "
             "your own, set AWS_CA_BUNDLE to the file with the certificate of this authority, for each process. "
             f"Otherwise check endpoint_url: {error!r}"
         )
-    scheme = " (http:// or https:// as the server expects)" if isinstance(error, boto.SSLError) else ""
+    scheme = " (http:// or https:// as the server expects)" if is_tls else ""
     return StoreUnavailable(
         f"{where} got no answer; check endpoint_url{scheme} and the network, or try again: {error!r}"
     )

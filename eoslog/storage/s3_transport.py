@@ -6,26 +6,25 @@ CPU time as the signature and the exchange.
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections import deque
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from queue import Empty
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from botocore import UNSIGNED  # type: ignore[import-untyped]
 from botocore import exceptions as boto
-from botocore.awsrequest import (  # type: ignore[import-untyped]
-    AWSHTTPConnectionPool,
-    AWSHTTPSConnectionPool,
-    AWSRequest,
-)
+from botocore.awsrequest import AWSConnection, AWSRequest  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.credentials import RefreshableCredentials  # type: ignore[import-untyped]
 from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from botocore.session import Session  # type: ignore[import-untyped]
 from botocore.utils import validate_region_name  # type: ignore[import-untyped]
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from eoslog.storage.http_store import PARALLEL_REQUESTS, Answer, Request
 from eoslog.storage.s3_answers import detail_of_error, region_in
@@ -40,34 +39,79 @@ _OTHER_REGION_CODES = frozenset(
 _OTHER_REGION_STATUSES = (301, 302, 307)
 
 
-class _IdleConnections:
-    """The idle connections of a pool. urllib3's own queue has a lock.
+class _PlainExchange:
+    """The exchange of http.client. urllib3's takes more CPU time, for functions that are not used here."""
 
-    A child may be forked while another thread holds that lock. At its exit urllib3 empties the queue, and would wait.
+    request = http.client.HTTPConnection.request
+    putrequest = http.client.HTTPConnection.putrequest
+    putheader = http.client.HTTPConnection.putheader
+    getresponse = http.client.HTTPConnection.getresponse
+
+
+class _HttpConnection(AWSConnection, _PlainExchange, HTTPConnection):  # type: ignore[misc]
+    """A connection that sends the headers together with a body of ``bytes``, and knows ``Expect: 100-continue``."""
+
+
+class _HttpsConnection(AWSConnection, _PlainExchange, HTTPSConnection):  # type: ignore[misc]
+    """Such a connection over TLS."""
+
+
+class _Connections:
+    """The connections to the server of a bucket. urllib3 opens them, through a proxy if the environment names one.
+
+    They are kept here, because urllib3's own pool has a lock. A child may be forked while another thread holds it.
     """
 
-    def __init__(self, most: int) -> None:
-        self._idle: deque[Any] = deque(maxlen=most)
+    def __init__(self, session: Any, url: str, read_timeout_s: float) -> None:
+        """
+        Args:
+            session: botocore's HTTP session, which has the certificates and the proxies.
+        """
+        proxy_url = session._proxy_config.proxy_url_for(url)
+        # A copy: botocore's own requests, such as those for credentials of a session, need urllib3's connections.
+        self._pool = copy(session._get_connection_manager(url, proxy_url).connection_from_url(url))
+        session._setup_ssl_cert(self._pool, url, session._verify)
+        self._pool.ConnectionCls = _HttpsConnection if url.startswith("https:") else _HttpConnection
+        self._is_forwarded = proxy_url is not None and url.startswith("http:")
+        """True if requests go to a proxy and not through a tunnel. They have the whole URL, then."""
+        self._read_timeout_s = read_timeout_s
+        self._idle: deque[Any] = deque(maxlen=PARALLEL_REQUESTS)
 
-    def put(self, connection: Any, block: bool = True, timeout: float | None = None) -> None:
-        self._idle.append(connection)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+    def exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview | None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send a request once, and return the status, the headers by their names in lower case, and the body."""
+        if self._is_forwarded:
+            headers = {**self._pool.proxy_headers, **headers}
+        else:
+            url = "/" + url.split("/", 3)[3]
         try:
-            return self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            raise Empty from None
+            connection = self._pool._new_conn()
+        try:
+            if not connection.is_connected:
+                self._open(connection)
+            connection.request(method, url, body, headers)
+            found = connection.getresponse()
+            answer = found.status, {name.lower(): value for name, value in found.getheaders()}, found.read()
+        except BaseException:
+            # What it still receives would be taken for the answer to the next request.
+            connection.close()
+            raise
+        if connection._response_received:
+            # A refusal came instead of the leave to send the body. The server may still wait for the body.
+            connection.close()
+        self._idle.append(connection)
+        return answer
 
-    def qsize(self) -> int:
-        return len(self._idle)
-
-
-class _HttpPool(AWSHTTPConnectionPool):  # type: ignore[misc]
-    QueueCls = _IdleConnections
-
-
-class _HttpsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
-    QueueCls = _IdleConnections
+    def _open(self, connection: Any) -> None:
+        connection.close()
+        if self._pool.proxy is None or self._is_forwarded:
+            connection.connect()
+        else:
+            self._pool._prepare_proxy(connection)
+        connection.sock.settimeout(self._read_timeout_s)
 
 
 _loader = cache(create_loader)
@@ -89,6 +133,7 @@ class _Address:
 
     url: str
     """The URL of the bucket, without a slash at its end."""
+    connections: _Connections
     context: dict[str, Any]
     """What botocore's signer must know of each request."""
 
@@ -123,18 +168,21 @@ class S3Transport:
     def send(self, request: Request) -> Answer:
         address = self._address or self._connect()
         headers = {"User-Agent": self._user_agent, **request.headers}
+        body: bytes | memoryview | None = request.body or None
         if len(request.body) > _SMALL_BODY_BYTES:
             # It costs a round trip. It pays only where a refusal saves a long upload.
             headers["Expect"] = "100-continue"
+            body = memoryview(request.body)
         signed = AWSRequest(request.method, _url(address.url, request), headers, request.body)
         # The signer adds to the context.
         signing = {**address.signing, "request_credentials": self._credentials}
         signed.context = {**address.context, "signing": signing}
         self._client._request_signer.sign(request.operation, signed)
         with self._free:
-            found = self._client._endpoint.http_session.send(signed.prepare())
-        code = detail_of_error(found.content, "Code") if found.status_code >= 300 else ""
-        return Answer(found.status_code, found.headers, found.content, code)
+            status, answered, found = address.connections.exchange(
+                request.method, signed.url, dict(signed.headers.items()), body
+            )
+        return Answer(status, answered, found, detail_of_error(found, "Code") if status >= 300 else "")
 
     def amends(self, answer: Answer, amendments: int) -> bool:
         is_elsewhere = answer.status in _OTHER_REGION_STATUSES or answer.code in _OTHER_REGION_CODES
@@ -145,7 +193,7 @@ class S3Transport:
             if self.amendments == amendments:
                 try:
                     self.amendments += self._follow(answer) if is_elsewhere else self._renew_credentials()
-                except boto.BotoCoreError:
+                except (boto.BotoCoreError, boto.ClientError):
                     # For example, the file of credentials is being replaced. The refusal says what is wrong.
                     return False
             return self.amendments != amendments
@@ -171,8 +219,6 @@ class S3Transport:
                     signature_version=UNSIGNED if options.anon else None,
                 ),
             )
-            # Managers of pools, also those for a proxy, look into this mapping when they open a pool.
-            self._client._endpoint.http_session._pool_classes_by_scheme.update(http=_HttpPool, https=_HttpsPool)
             self._client.meta.events.register("before-endpoint-resolution.s3", self._use_region)
             self._credentials = self._client._request_signer._credentials
             self._user_agent = session.user_agent()
@@ -190,7 +236,9 @@ class S3Transport:
         }
         given = client._emit_api_params({"Bucket": self._bucket, "Key": "key"}, model, context)
         url, _, _ = client._resolve_endpoint_ruleset(model, given, context)
-        return _Address(url.rstrip("/"), context)
+        url = url.rstrip("/")
+        session = client._endpoint.http_session
+        return _Address(url, _Connections(session, url, client.meta.config.read_timeout), context)
 
     def _use_region(self, builtins: dict[str, Any], **_: object) -> None:
         if self._region is not None:

@@ -10,8 +10,8 @@ import pytest
 NOT_OF_THE_LIBRARY = {
     "pandas",
     "pyspark",
-    "s3fs",
-    "aiobotocore",
+    "botocore",
+    "urllib3",
     "rich",
     "click",
     "sqlglot",

@@ -522,7 +522,7 @@ def test_a_request_that_s3_does_not_answer_is_an_error(recorded: Recorded) -> No
     ):
         objects.get("a")
 
-    assert error_of(recorded.the("GET other"))[0] == "EndpointConnectionError"
+    assert error_of(recorded.the("GET other"))[0] == "NewConnectionError"
 
 
 def run(program: str, directory: Path) -> str:

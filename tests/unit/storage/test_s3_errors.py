@@ -108,3 +108,18 @@ def test_an_endpoint_without_a_scheme_is_named() -> None:
 
     assert isinstance(meaning, InvalidOption)
     assert "not an http:// or https:// URL. Correct AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL" in str(meaning)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [(403, "AccessDenied", StoreAccessDenied), (404, "NoSuchEntity", StoreAccessDenied), (503, "", StoreUnavailable)],
+)
+def test_a_refusal_of_the_service_of_credentials_is_never_a_missing_object(
+    status: int, code: str, kind: type[Exception]
+) -> None:
+    answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+    meaning = unanswered(boto.ClientError(answer, "AssumeRole"))
+
+    assert isinstance(meaning, kind)
+    assert f"{status} {code}".strip() in str(meaning)

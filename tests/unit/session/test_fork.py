@@ -264,8 +264,8 @@ import eoslog
 store = eoslog.connect({place})
 before = set(sys.modules)
 store.admin, store.producer(), store.consumer(), eoslog.Coordinator(store)
-if hasattr(store.object_store, "_connected"):
-    store.object_store._connected()
+if hasattr(store.object_store, "_new_transport"):
+    store.object_store._new_transport()._connect()
 else:
     store.admin.create_topic("t")
     store.producer().send("t", b"v")

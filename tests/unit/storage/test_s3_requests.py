@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from cryptography import x509
@@ -205,16 +207,21 @@ def certificate(directory: Path) -> Path:
     return path
 
 
-def test_a_certificate_of_ones_own_needs_a_variable_that_the_error_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = certificate(tmp_path)
+def server_with(path: Path) -> Server:
+    """A server that speaks TLS with a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     server = Server()
     server.socket = context.wrap_socket(server.socket, server_side=True)
+    return server
+
+
+def test_a_certificate_of_ones_own_needs_a_variable_that_the_error_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = certificate(tmp_path)
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
-    with running(server):
+    with running(server_with(path)) as server:
         with pytest.raises(StoreUnavailable, match=r"certificate is not trusted.*set AWS_CA_BUNDLE"):
             store(server, scheme="https", **KEYS).put("a", b"x")
         monkeypatch.setenv("AWS_CA_BUNDLE", str(path))
@@ -222,3 +229,52 @@ def test_a_certificate_of_ones_own_needs_a_variable_that_the_error_names(
         assert store(server, scheme="https", **KEYS).put_if_absent("a", b"x") is PutOutcome.CREATED
 
     assert [put["content-length"] for put in server.puts] == ["1"]
+
+
+class Tunnel(BaseHTTPRequestHandler):
+    """A proxy that knows CONNECT only."""
+
+    server: ThreadingHTTPServer
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_CONNECT(self) -> None:
+        self.asked.append((self.path, self.headers["Proxy-Authorization"]))
+        host, _, port = self.path.partition(":")
+        with socket.create_connection((host, int(port))) as onward:
+            self.send_response_only(200)
+            self.end_headers()
+            back = threading.Thread(target=self.pass_on, args=(onward, self.connection))
+            back.start()
+            self.pass_on(self.connection, onward)
+            back.join()
+
+    @staticmethod
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_requests_over_tls_pass_through_a_tunnel_and_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = certificate(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(path))
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Tunnel)
+    proxy.daemon_threads = True
+    monkeypatch.setenv("https_proxy", f"http://user:word@127.0.0.1:{proxy.server_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        with running(server_with(path)) as server:
+            writer = store(server, scheme="https", **KEYS)
+            for number in range(3):
+                assert writer.put_if_absent(f"a{number}", b"x" * (number << 20)) is PutOutcome.CREATED
+
+            assert len(server.puts) == 3
+            assert Tunnel.asked == [(f"127.0.0.1:{server.server_port}", "Basic dXNlcjp3b3Jk")]
+    finally:
+        proxy.shutdown()
+        thread.join()
+        proxy.server_close()

@@ -164,7 +164,7 @@ store = eoslog.connect({url!r}, **{options!r})
 producer = store.producer()
 producer.send('t', b'v')
 # As after an idle time: the flush needs a new connection.
-store.object_store._connections.clear()
+store.object_store._transports.clear()
 """
     assert ran(program, tmp_path) == ""
 

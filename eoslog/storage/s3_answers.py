@@ -90,7 +90,7 @@ def xml_of(answer: Answer, name: str) -> ElementTree.Element:
 def _parsed(body: bytes) -> ElementTree.Element:
     # The server is not trusted. Entities that a document declares may expand without limit. As text, the document has
     # no other encoding, in which the declaration would look different.
-    text = body.decode()
+    text = body.decode("utf-8-sig")
     if len(text) > _LONGEST_XML or "<!DOCTYPE" in text:
         raise ValueError("a long document, or one with a document type")
     try:

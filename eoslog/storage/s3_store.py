@@ -65,18 +65,14 @@ class S3Store(HttpStore):
             with self._understood("the list of uploads"):
                 root = xml_of(answer, "ListMultipartUploadsResult")
                 keys = [_text(upload, "Key") for upload in root.iterfind("{*}Upload")]
-                if _is_truncated(root):
-                    markers = {
-                        "key-marker": _text(root, "NextKeyMarker"),
-                        "upload-id-marker": _text(root, "NextUploadIdMarker"),
-                    }
-                else:
-                    markers = {}
+                is_last = not _is_truncated(root)
+                if not is_last:
+                    query["key-marker"] = _text(root, "NextKeyMarker")
+                    query["upload-id-marker"] = _text(root, "NextUploadIdMarker")
             for key in keys:
                 yield key[len(self._key_prefix) :]
-            if not markers:
+            if is_last:
                 return
-            query = query | markers
 
     def delete_many(self, paths: Sequence[str]) -> None:
         keys = [self._key(path) for path in paths]
@@ -96,11 +92,9 @@ class S3Store(HttpStore):
         def attempt() -> None:
             answer = self._check(request, self._send(request, "several objects"), "several objects")
             with self._understood("the outcome of a deletion"):
-                failures = [
-                    (each.findtext("{*}Code"), str(each.findtext("{*}Key"))[len(self._key_prefix) :])
-                    for each in xml_of(answer, "DeleteResult").iterfind("{*}Error")
-                ]
-            for code, path in failures:
+                failures = xml_of(answer, "DeleteResult").findall("{*}Error") if answer.body else []
+            for each in failures:
+                code, path = each.findtext("{*}Code"), str(each.findtext("{*}Key"))[len(self._key_prefix) :]
                 if code == "AccessDenied":
                     raise StoreAccessDenied(
                         f"{self.url}: DeleteObjects of {path!r} was refused with {code}; check credentials,"

@@ -40,7 +40,7 @@ _OTHER_REGION_STATUSES = (301, 302, 307)
 
 
 class _PlainExchange:
-    """The exchange of http.client. urllib3's takes more CPU time, for functions that are not used here."""
+    """The exchange of http.client. urllib3's takes more CPU time, for functions that no request needs."""
 
     request = http.client.HTTPConnection.request
     putrequest = http.client.HTTPConnection.putrequest
@@ -96,7 +96,7 @@ class _Connections:
             found = connection.getresponse()
             answer = found.status, {name.lower(): value for name, value in found.getheaders()}, found.read()
         except BaseException:
-            # What it still receives would be taken for the answer to the next request.
+            # A late answer would be taken for the answer to the next request.
             connection.close()
             raise
         if connection._response_received:
@@ -135,7 +135,7 @@ class _Address:
     """The URL of the bucket, without a slash at its end."""
     connections: _Connections
     context: dict[str, Any]
-    """What botocore's signer must know of each request."""
+    """The facts about a request that botocore's signer needs."""
 
     @property
     def signing(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def sent(transport: S3Transport, request: Request, monkeypatch: pytest.MonkeyPat
 
 
 def sent_by_botocore(transport: S3Transport, bucket: str) -> tuple[str, dict[str, str]]:
-    """What botocore's own client would send for the same object."""
+    """The URL and the headers that botocore's own client would send for the same object."""
     seen: list[tuple[str, dict[str, str]]] = []
 
     def noted(request: Any, **_: object) -> AWSResponse:

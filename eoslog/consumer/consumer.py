@@ -587,6 +587,8 @@ class Consumer:
         if offset < 0:
             raise InvalidRequest(f"the offset of {_name_of(partition)} is {offset}; it must be 0 or more")
         self._assigned.seek(partition, offset)
+        # Another process may have told the offset, and this one may not have read its record yet.
+        self._pauses.end()
 
     @_call
     def seek_to_beginning(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:

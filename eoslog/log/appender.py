@@ -54,8 +54,15 @@ S = TypeVar("S")
 _logger = logging.getLogger(__name__)
 _LARGEST_SHARED_RECORD_BYTES = 4 << 20
 _RACES_BEFORE_SHARING = 2
+_COMPETITION_MS = 10_000
+"""How long after a lost race a process expects that others compete for slots (ms). Without one, it gives way once in
+this time."""
+_RACES_TO_GIVE_WAY = 2
+"""A process that gives way pauses longer than one that has lost many races."""
+_SHORTEST_TIME_MS = 1_000
+"""A request with less time left is not sent to another process (ms)."""
 _LONGEST_RACE = 5
-"""After so many lost races the pause no longer grows. A lost race means that another process appended."""
+"""After so many lost races the pause no longer changes. A lost race means that another process appended."""
 
 
 class _Base(NamedTuple):
@@ -108,6 +115,12 @@ class Appender(Generic[S]):
         self._queue = AppendQueue(environment, self._append_all)
         self._claims = claims
         self._shared = SharedCommits(store, environment, machine)
+        self._append_id_of_host = ""
+        """The append id of the newest record that a process of this host is known to have put."""
+        self._competes_until_ms = 0
+        """Until when this process expects that other hosts compete for slots (elapsed time, ms)."""
+        self._gave_way_ms = environment.monotonic_ms()
+        """When this process last gave way without knowing of other hosts (elapsed time, ms)."""
 
     def settle(self, proposal: Proposal) -> None:
         if not self._queue.settle(proposal):
@@ -177,7 +190,10 @@ class Appender(Generic[S]):
                 pending = self._append_in_turn(self.store.host_queue, pending, attempts)
             if pending and attempts.has_lost and not self._is_contended(pending, attempts):
                 # Pause after the turn has ended. A pause within the turn would only delay other processes.
-                self._claims.back_off(min(attempts.races, _LONGEST_RACE))
+                races = min(attempts.races, _LONGEST_RACE)
+                # In a remote store the processes that lost a race read the winner's record for about the same time. The
+                # one that lost the most races pauses least, so it puts first.
+                self._claims.back_off(_LONGEST_RACE + 1 - races if self.store.is_remote else races)
                 pending = self._patient(pending)
                 if pending and attempts.races > 1:
                     # Other processes append faster than this one folds slot by slot. Go to the newest slot.
@@ -197,8 +213,8 @@ class Appender(Generic[S]):
                 return self._patient(pending)
             attempts.others = self._shared.of_messages(self.replica, place.messages())
             pending = self._append_with_others(self._patient(pending), attempts)
-            if attempts.taken_others is not None:
-                place.appended = self.replica.newest_records(LARGEST_MESSAGE_BYTES)
+            # Not after an error: the put may have landed, and the next process must read the log.
+            place.newest = self.replica.newest_records(LARGEST_MESSAGE_BYTES)
             if attempts.taken_others:
                 place.answer(len(attempts.taken_others))
             return pending
@@ -207,7 +223,7 @@ class Appender(Generic[S]):
         """Wait for this process's turn. Return True if other processes append all its requests before it."""
         began_ms = self.environment.monotonic_ms()
         # If the deadline of a published request passes, its outcome is unknown. So send only requests with time left.
-        soon_ms = began_ms + place.patience_ms
+        soon_ms = began_ms + _SHORTEST_TIME_MS
         with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
         message = self._shared.message(self.replica, with_time) if place.is_crowded else b""
         was_sent = False
@@ -222,11 +238,14 @@ class Appender(Generic[S]):
                 if was_sent and self._have_landed(pending, attempts):
                     return True
                 if not place.wait():
-                    return False
+                    # Others may have appended during the wait.
+                    return self._have_landed(pending, attempts)
                 was_sent = bool(message)
-                # A holder answers each message whose requests it appended. So after a turn that was handed over with
-                # the newest record, the log has nothing else to tell.
+                # A holder answers each message whose requests it appended. So if it hands over the turn without an
+                # answer, no record has these requests, and the log need not be read.
                 is_newest = self.replica.follow(place.handed_over)
+                if is_newest:
+                    self._append_id_of_host = self.replica.append_id
                 if place.is_appended:
                     if self._have_landed(pending, attempts, refresh=not is_newest):
                         return True
@@ -254,10 +273,8 @@ class Appender(Generic[S]):
 
     def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Return True if this process should share a record with others instead of racing for a slot."""
-        queue = self.store.host_queue
-        if not self._shared.is_possible or (queue is not None and (queue.is_crowded or not self.store.is_remote)):
-            # The queue of this host decides instead (``_append_in_turn``). Only a process that is alone on its host
-            # publishes for other hosts.
+        if not self._shared.is_possible or self.store.host_queue is not None:
+            # The queue of this host decides instead (``_append_in_turn``).
             return False
         has_requests = any(shared_entries(proposal.request) for proposal in pending)
         return self.replica.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
@@ -339,6 +356,9 @@ class Appender(Generic[S]):
         """Try to put one record. Return the proposals that are not settled, in their order."""
         replica = self.replica
         attempts.has_lost, attempts.taken_others = False, None
+        if self._should_give_way():
+            self._look_at_tail(attempts)
+            self._claims.back_off(_RACES_TO_GIVE_WAY)
         while pending:
             if replica.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {replica.invalid}. Nothing more is appended; run eoslog verify")
@@ -409,6 +429,7 @@ class Appender(Generic[S]):
                     # The span of the leader has the requests that put the record.
                     tracing.link(proposal.span, tracing.current())
                     proposal.finish()
+                self._append_id_of_host = record.append_id
                 attempts.append_id = self.environment.new_id()
                 attempts.tail_slot = base.slot + 1
                 attempts.taken_others = attempts.others
@@ -418,10 +439,27 @@ class Appender(Generic[S]):
             self.counts.conflicts += 1
             attempts.races += 1
             attempts.has_lost = True
+            self._competes_until_ms = self.environment.monotonic_ms() + _COMPETITION_MS
             if won is None:
                 attempts.append_id = self.environment.new_id()
             return this.taken + this.later
         return pending
+
+    def _should_give_way(self) -> bool:
+        """Return True if other hosts should have the next slot, because this host has put the newest record.
+
+        A host that lost the race for that record must read it before it puts the next one. The winner need not, so it
+        would win each race. It learns of the other host only if it gives way: then it loses a race itself.
+        """
+        if self.replica.append_id != self._append_id_of_host or not self.store.is_remote:
+            return False
+        now_ms = self.environment.monotonic_ms()
+        if now_ms < self._competes_until_ms:
+            return True
+        if now_ms < self._gave_way_ms + _COMPETITION_MS:
+            return False
+        self._gave_way_ms = now_ms
+        return True
 
     def _patient(self, proposals: list[Proposal]) -> list[Proposal]:
         """Return the proposals that have time for another attempt, and fail those whose deadline has passed."""

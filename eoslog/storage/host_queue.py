@@ -2,8 +2,8 @@
 
 The holder is the process that has the turn. It listens to a name, an abstract Unix socket. The other processes connect
 to it, send their requests, and wait. The holder may append these requests for them. At the end of its turn it passes
-the socket to the first process that still waits, with the connections of the rest. It hands over the record that it has
-appended, so that nobody must read it from the object store. If the holder dies, the kernel
+the socket to the first process that still waits, with the connections of the rest. It hands over the newest records
+of the log, so that nobody must read them from the object store. If the holder dies, the kernel
 closes the socket: then all wake, and the first process that listens to the name has the turn.
 
 A turn is a hint: put-if-absent alone decides which record a slot gets. Turns avoid races that a process would lose. No
@@ -29,7 +29,7 @@ from eoslog.storage.environment import Environment
 
 LARGEST_MESSAGE_BYTES = 64 << 10
 _LARGEST_ANSWER_BYTES = LARGEST_MESSAGE_BYTES + 64
-"""The largest size of a record that is handed over, and of the word before it (bytes)."""
+"""The largest size of records that are handed over, and of the word before them (bytes)."""
 _MOST_READ_BYTES = 8 << 20
 """The largest total size of the messages that a process reads in one turn (bytes)."""
 _MOST_CONNECTIONS = 200
@@ -139,9 +139,9 @@ class Place:
         self.is_appended = False
         """True if the holder of a turn has answered that it appended the requests of this process."""
         self.handed_over = b""
-        """The record that came with the last answer; empty if none came."""
-        self.appended = b""
-        """The record that this process has appended in its turn, which it hands over; empty if it hands over none."""
+        """The newest records of the log, as they came with the last answer or with the turn; may be empty."""
+        self.newest = b""
+        """The newest records of the log, which this process hands over at the end of its turn; may be empty."""
         self._turn: socket.socket | None = None
         self._waiting: list[socket.socket] = []
         """Connections from processes that wait for the end of this turn, in the order of their arrival."""
@@ -271,13 +271,10 @@ class Place:
     def answer(self, count: int) -> None:
         """Tell the processes that sent the first ``count`` messages that their requests were appended."""
         for other in self._asking[:count]:
-            _tell(other, self._with_record(_APPENDED))
+            _tell(other, _APPENDED, self.newest)
             self._waiting.remove(other)
             self._has_answered = True
         self._asking.clear()
-
-    def _with_record(self, word: bytes) -> bytes:
-        return word + b"\n" + self.appended if len(self.appended) <= LARGEST_MESSAGE_BYTES else word
 
     def _accept(self) -> None:
         if self._turn is None:
@@ -323,7 +320,7 @@ class Place:
             _close(watching)
         self._queue.is_crowded = is_crowded or len(self._waiting) > 1
         while self._waiting:
-            is_told = _tell(self._waiting[0], self._with_record(_YOUR_TURN), turn, *self._waiting[1:])
+            is_told = _tell(self._waiting[0], _YOUR_TURN, self.newest, turn, *self._waiting[1:])
             del self._waiting[0]
             if is_told:
                 return
@@ -354,14 +351,25 @@ def _peek(other: socket.socket) -> bytes:
         return b""
 
 
-def _tell(other: socket.socket, answer: bytes, *sockets: socket.socket) -> bool:
-    """Send an answer to a process that waits, and close the connection. Return False if that process is gone."""
+def _tell(other: socket.socket, word: bytes, newest: bytes, *sockets: socket.socket) -> bool:
+    """Send an answer to a process that waits, and close the connection. Return False if that process is gone.
+
+    Args:
+        newest: records to hand over, at most ``LARGEST_MESSAGE_BYTES``. They are left out if the system does not send
+            a message of this size.
+    """
+    descriptors = [each.fileno() for each in sockets]
     try:
         with contextlib.suppress(BlockingIOError):
             # The other end would lose the answer if a message were left unread.
             if other.recv(LARGEST_MESSAGE_BYTES) == _ONLY_WATCHES:
                 return False
-        socket.send_fds(other, [answer], [each.fileno() for each in sockets])
+        try:
+            socket.send_fds(other, [word, b"\n", newest], descriptors)
+        except OSError as error:
+            if error.errno not in (errno.EMSGSIZE, errno.ENOBUFS):
+                raise
+            socket.send_fds(other, [word], descriptors)
     except OSError:
         return False
     finally:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
 from typing import Protocol, TypeVar
 
@@ -42,7 +42,7 @@ PARALLEL_REQUESTS = 32
 _PAGE = 1000
 _LONGEST_WAIT_MS = 5_000
 _TURN_PATIENCE_MS = 5_000
-"""The longest wait for a turn. A put may take a second, and may have to be repeated."""
+"""The longest wait for a turn (ms). Several processes may be first, each with a put that takes up to a second."""
 _EXPECTED = (404, 409, 412, 416)
 """Answers that belong to the protocol: a missing object, a lost race for a name, a range beyond the end."""
 
@@ -234,13 +234,10 @@ class HttpStore(ObjectStore):
 
     def share_turns(self, store_id: str) -> None:
         if HostQueue.is_supported:
-            name = cache(partial(self._queue_name, store_id))
-            self.host_queue = HostQueue(name, self._environment, patience_ms=_TURN_PATIENCE_MS)
-
-    def _queue_name(self, store_id: str) -> str:
-        # A copy of a store has its id, and may have its URL at another server.
-        place = f"{self._transport().bucket_url()}/{self._key_prefix}/{store_id}"
-        return sha256(place.encode()).hexdigest()
+            # A copy of a store has its id, and may have its URL at another server.
+            bucket_url = self._environment.uninterrupted(self._transport().bucket_url)
+            name = sha256(f"{bucket_url}/{self._key_prefix}/{store_id}".encode()).hexdigest()
+            self.host_queue = HostQueue(lambda: name, self._environment, patience_ms=_TURN_PATIENCE_MS)
 
     def _put_if_absent(self, path: str, key: str, body: bytes) -> PutOutcome:
         request = self._put_request(key, body, if_absent=True)

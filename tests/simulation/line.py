@@ -76,7 +76,7 @@ class SimulatedPlace(Place):
         for other in self._read[:count]:
             if other in self._line.waiting:
                 other.is_appended = True
-                other.handed_over = self.appended
+                other.handed_over = self.newest
                 self._line.waiting.remove(other)
 
     def leave(self) -> None:
@@ -85,4 +85,4 @@ class SimulatedPlace(Place):
         if self._line.holder is self:
             self._line.holder = self._line.waiting.pop(0) if self._line.waiting else None
             if self._line.holder is not None:
-                self._line.holder.handed_over = self.appended
+                self._line.holder.handed_over = self.newest

@@ -90,6 +90,20 @@ def test_pauses_are_short_again_after_a_record(idle: Consumer, store: Store, wor
     assert world.time_ms - began_ms <= 100
 
 
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+def test_a_seek_finds_a_record_that_another_process_has_told(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    consumer = assigned(remote_process(world, monkeypatch), T0, auto_offset_reset=policy)
+    consumer.seek(T0, 0)
+    poll_for(world, consumer, 10_000, timeout=0.1)
+    send(store, b"0", b"1", b"2")
+
+    consumer.seek(T0, 2)
+
+    assert taken(consumer.poll(0)) == [b"2"]
+
+
 def test_a_seek_to_the_end_takes_the_newest_end(idle: Consumer, store: Store) -> None:
     send(store, b"before")
 

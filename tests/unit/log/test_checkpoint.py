@@ -270,6 +270,36 @@ def test_a_failing_checkpoint_does_not_fail_the_append_before_it() -> None:
     assert len(names(world.process())) == 13
 
 
+def attempts_of(log: Log[Ledger], appends: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Append, and return the slots since the last checkpoint at which the process tries to write one, in vain."""
+    tried: list[int] = []
+    monkeypatch.setattr(log._checkpointing, "_write", lambda: tried.append(log.replica.slots_since_checkpoint()))
+    for number in range(appends):
+        log.append(add(f"n{number}"))
+    return tried
+
+
+def test_a_checkpoint_that_failed_is_tried_again_some_records_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World().created(checkpoint_slots=64)
+
+    assert attempts_of(log, 100, monkeypatch) == [64, 72, 80, 88, 96]
+
+
+def test_a_process_that_put_no_record_leaves_the_checkpoint_to_the_one_that_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = World().created(checkpoint_slots=2)
+    settle = log.appender.settle
+
+    def by_another(proposal: Proposal) -> None:
+        settle(proposal)
+        proposal.has_landed = True
+
+    monkeypatch.setattr(log.appender, "settle", by_another)
+
+    assert attempts_of(log, 9, monkeypatch) == [8, 9, 10]  # It is overdue: the other process may be dead.
+
+
 def test_a_state_that_cannot_be_made_smaller_is_checkpointed_as_it_is() -> None:
     log = World().created(checkpoint_slots=4)
 

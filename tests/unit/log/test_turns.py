@@ -48,14 +48,14 @@ class ScriptedQueue(HostQueue):
     patience_ms: int = 1_000
     hands_over: Callable[[], bytes] = bytes
     """The records that come with the answer or with the turn."""
-    appended: bytes = b""
+    newest: bytes = b""
     """The records that this process hands over."""
 
     @contextmanager
     def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
         place = ScriptedPlace(self)
         yield place
-        self.appended = place.appended
+        self.newest = place.newest
 
 
 class ScriptedPlace(Place):
@@ -165,8 +165,8 @@ def test_a_process_hands_over_the_record_of_its_turn() -> None:
 
     queue = script(other).host_queue
     assert isinstance(queue, ScriptedQueue)
-    assert queue.appended == records_of(other)
-    assert first_line(world.body(1)) in queue.appended
+    assert queue.newest == records_of(other)
+    assert first_line(world.body(1)) in queue.newest
 
 
 def test_a_process_that_appended_nothing_hands_over_nothing() -> None:
@@ -180,7 +180,7 @@ def test_a_process_that_appended_nothing_hands_over_nothing() -> None:
     with pytest.raises(StoreAccessDenied):
         share(log, "x")
 
-    assert queue.appended == b""
+    assert queue.newest == b""
 
 
 @pytest.mark.parametrize("most_bytes", [0, 1, 20, 200, 300, 600, 10_000])

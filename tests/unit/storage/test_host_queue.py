@@ -98,7 +98,7 @@ def test_the_record_of_a_turn_comes_with_the_answer_and_with_the_next_turn(queue
     record = bytes(range(256)) * (LARGEST_MESSAGE_BYTES // 256)
     with taken(queue) as holder, waiting(queue, b"request") as asks, waiting(queue) as waits:
         assert holder.messages() == [b"request"]
-        holder.appended = record
+        holder.newest = record
         holder.answer(1)
         holder.leave()
 
@@ -110,25 +110,35 @@ def test_the_record_of_a_turn_comes_with_the_answer_and_with_the_next_turn(queue
         assert waits.take_turn()
 
 
-def test_a_record_that_is_too_large_is_not_handed_over(queue: HostQueue) -> None:
-    with taken(queue) as holder, waiting(queue) as waits:
-        holder.appended = bytes(LARGEST_MESSAGE_BYTES + 1)
+def test_records_that_the_system_does_not_send_are_left_out(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = host_queue._kept
+
+    def with_small_buffer(opened: socket.socket) -> socket.socket:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_192)
+        return kept(opened)
+
+    monkeypatch.setattr(host_queue, "_kept", with_small_buffer)
+    with taken(queue) as holder, waiting(queue, b"request") as asks, waiting(queue) as waits:
+        holder.messages()
+        holder.newest = bytes(LARGEST_MESSAGE_BYTES)
+        holder.answer(1)
         holder.leave()
 
+        assert asks.wait()
         assert waits.wait()
 
-        assert waits.handed_over == b""
+        assert (asks.is_appended, asks.handed_over, waits.handed_over) == (True, b"", b"")
         assert waits.take_turn()
 
 
 def test_a_process_that_asks_again_forgets_the_record_that_it_got(queue: HostQueue) -> None:
     with taken(queue) as holder, waiting(queue, b"request") as place:
         holder.messages()
-        holder.appended = b"record"
+        holder.newest = b"record"
         holder.answer(1)
         assert place.wait()
         assert place.handed_over == b"record"
-        holder.appended = b""
+        holder.newest = b""
 
         place.ask(b"")
         holder.leave()

@@ -53,24 +53,24 @@ _REFRESH_AT_LEAST_EVERY_MS = 1_000
 class _Pauses:
     """The pauses between two reads of the newest state. They grow while polls find nothing.
 
-    In a remote object store a pause outlives its poll. Otherwise a consumer that polls ten times a second would send at
-    least ten requests a second for nothing.
+    In a remote object store a pause goes on in the next poll. Otherwise a consumer that polls ten times a second would
+    send at least ten requests a second for nothing.
     """
 
     def __init__(self, environment: Environment, object_store: ObjectStore) -> None:
         self._environment = environment
-        self._outliving_ms = object_store.least_poll_pause_ms if object_store.is_remote else 0
-        """The longest pause that outlives its poll (ms)."""
+        self._most_kept_ms = object_store.least_poll_pause_ms if object_store.is_remote else 0
+        """The longest pause that goes on in the next poll (ms)."""
         self._pause_ms = 0
         self._began_ms: int | None = None
 
     def begin_call(self) -> None:
-        """Shorten the pause of the last poll to the part that outlives it."""
-        self._pause_ms = min(self._pause_ms, self._outliving_ms)
+        """Shorten the pause of the last poll, if it may not go on in this one."""
+        self._pause_ms = min(self._pause_ms, self._most_kept_ms)
 
     def begin(self) -> None:
         """Begin a pause: the newest state has been read. It is twice as long as the pause before it."""
-        self._pause_ms = min(max(_FIRST_PAUSE_MS, 2 * self._pause_ms), max(_LONGEST_PAUSE_MS, self._outliving_ms))
+        self._pause_ms = min(max(_FIRST_PAUSE_MS, 2 * self._pause_ms), max(_LONGEST_PAUSE_MS, self._most_kept_ms))
         self._began_ms = self._environment.monotonic_ms()
 
     def found(self) -> None:

@@ -85,9 +85,10 @@ class Membership:
                 return group
 
     def give_up(self, still_read: Collection[PartitionId]) -> None:
-        """Tell the group that this member reads only these partitions, and none that it had to give up.
+        """Tell the group that this member has given up partitions, and which ones it still reads.
 
-        This changes nothing if by now it must give up one of these, too: the next poll follows that assignment.
+        If the newest assignment tells it to give up one that it still reads, the group changes nothing: the next poll
+        follows that assignment.
         """
         self._append(revoked=self.member_id, still_read=still_read)
         self._store.environment.reached("client.group.given_up")

@@ -288,8 +288,8 @@ class Replica(Generic[S]):
             most_bytes: the largest size of the answer (bytes).
 
         Returns:
-            As many of the newest records as there is room for; empty if the newest one is too large, and where reads
-            are cheap.
+            The slot of the first record, and the records, each in a line. It has as many of the newest records as there
+            is room for. It is empty if the newest record is too large, and in a local store, which repeats no records.
         """
         lines: list[bytes] = []
         first, size = 0, len(b"%d" % self.slot)
@@ -303,13 +303,13 @@ class Replica(Generic[S]):
         return b"\n".join([b"%d" % first, *reversed(lines)]) if lines else b""
 
     def follow(self, records: bytes) -> bool:
-        """Fold records that another process of this host has read or put, unless this replica has them.
+        """Fold the records that another process of this host hands over. Skip those that this replica has folded.
 
         Args:
-            records: the answer of ``newest_records``; may be empty.
+            records: the answer of ``newest_records`` there; may be empty.
 
         Returns:
-            True if this replica has the newest of them. False if it must read the log.
+            True if this replica has folded the newest of these records, now or before. False if it must read the log.
         """
         first, *lines = records.split(b"\n")
         try:

@@ -171,7 +171,7 @@ class ChangeGroup:
     def apply(self, draft: Draft) -> Sequence[str]:
         members = draft.groups.get(self.group_id, EMPTY_GROUP).members
         joins = self.joined is not None and (not self.only_if_member or self.joined.member_id in members)
-        member = members.get(self.revoked or "")
+        member = None if self.revoked is None else members.get(self.revoked)
         # A newer generation may have told the member to give up a partition that it still reads.
         has_given_up = member is not None and not set(member.revoking) & set(self.still_read)
         entry = plan_group_change(
@@ -179,7 +179,7 @@ class ChangeGroup:
             self.group_id,
             joined=(self.joined,) if self.joined is not None and joins else (),
             left=self.left,
-            revoked=(self.revoked,) if self.revoked and has_given_up else (),
+            revoked=(self.revoked,) if self.revoked is not None and has_given_up else (),
             time_ms=self.time_ms,
         )
         return () if entry is None else draft.append(entry).left

@@ -70,7 +70,8 @@ class ObjectStore(ABC):
     """The shortest pause between two polls of a reader that waits for the next slot (ms). A request may cost money."""
 
     is_remote: bool = True
-    """False if a request costs neither money nor a round trip: then a consumer sends one in each poll."""
+    """False if a request costs neither money nor a round trip. Then each poll of a consumer sends one, and the winner
+    of a race for a slot need not give way."""
 
     reads_at_once: int = max(2, os.cpu_count() or 1)
     """How many reads of large objects to send at once."""

@@ -2,9 +2,9 @@
 
 The holder is the process that has the turn. It listens to a name, an abstract Unix socket. The other processes connect
 to it, send their requests, and wait. The holder may append these requests for them. At the end of its turn it passes
-the socket to the first process that still waits, with the connections of the rest. It hands over the newest records
-of the log, so that nobody must read them from the object store. If the holder dies, the kernel
-closes the socket: then all wake, and the first process that listens to the name has the turn.
+the socket to the first process that still waits, with the connections of the rest. With each answer, and with the
+socket, it hands over the newest records of the log, so that nobody must read them from the object store. If the holder
+dies, the kernel closes the socket: then all wake, and the first process that listens to the name has the turn.
 
 A turn is a hint: put-if-absent alone decides which record a slot gets. Turns avoid races that a process would lose. No
 wait is longer than the queue's patience. So if the holder is stopped, the others continue without it. Only processes of
@@ -149,11 +149,6 @@ class Place:
         """The connections in ``_waiting`` whose messages were read."""
         self._has_answered = False
         self._pauses = 0
-
-    @property
-    def patience_ms(self) -> int:
-        """The longest wait for a turn (ms)."""
-        return self._queue.patience_ms
 
     @property
     def is_crowded(self) -> bool:

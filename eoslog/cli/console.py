@@ -201,8 +201,6 @@ def _polled(
     heard_ms = committed_ms = environment.monotonic_ms()
     try:
         while left is None or left > 0:
-            if timeout is not None and environment.monotonic_ms() - heard_ms > timeout * 1000:
-                return
             records = consumer.poll(_LONGEST_POLL_S if timeout is None else min(_LONGEST_POLL_S, timeout))
             if records:
                 _seek_back(consumer, records[left:] if left is not None else [])
@@ -211,6 +209,8 @@ def _polled(
                 left = None if left is None else left - len(in_print)
                 in_print = []
                 heard_ms = environment.monotonic_ms()
+            elif timeout is not None and environment.monotonic_ms() - heard_ms >= timeout * 1000:
+                return
             if environment.monotonic_ms() - committed_ms >= _COMMIT_EVERY_MS:
                 _commit(consumer)
                 committed_ms = environment.monotonic_ms()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 import eoslog
 from eoslog.cli import console
+from eoslog.storage.environment import Environment
 from tests.unit.cli.command import Command
 
 ALL = ("--from-beginning", "--timeout", "0")
@@ -68,6 +70,17 @@ def test_bytes_pass_unchanged(command: Command, store: eoslog.Store) -> None:
 
     assert printed == b"\xff\xfe\n\nlast without end\n"
     assert [json.loads(line)["value"] for line in as_json] == [{"base64": "//4="}, "", "last without end"]
+
+
+def test_a_timeout_of_zero_still_reads_all_records(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the time is up before the first poll, as on a busy machine."""
+    command.ok("console", "produce", "t", text=b"first\nsecond\n")
+    times = itertools.count(0, 1_000)
+    monkeypatch.setattr(Environment, "monotonic_ms", lambda self: next(times))
+
+    assert command.ok("console", "consume", "t", *ALL) == "first\nsecond\n"
 
 
 def test_a_record_as_json_has_its_place(command: Command, store: eoslog.Store) -> None:

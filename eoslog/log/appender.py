@@ -356,7 +356,7 @@ class Appender(Generic[S]):
         """Try to put one record. Return the proposals that are not settled, in their order."""
         replica = self.replica
         attempts.has_lost, attempts.taken_others = False, None
-        if self._should_give_way():
+        if self._gives_way():
             self._look_at_tail(attempts)
             self._claims.back_off(_RACES_TO_GIVE_WAY)
         while pending:
@@ -445,11 +445,12 @@ class Appender(Generic[S]):
             return this.taken + this.later
         return pending
 
-    def _should_give_way(self) -> bool:
-        """Return True if other hosts should have the next slot, because this host has put the newest record.
+    def _gives_way(self) -> bool:
+        """Decide whether other hosts may put the next record first. They may only after a record of this host.
 
         A host that lost the race for that record must read it before it puts the next one. The winner need not, so it
-        would win each race. It learns of the other host only if it gives way: then it loses a race itself.
+        would win each race. The winner does not know of the other host until it gives way and loses a race itself. So
+        it gives way from time to time, too.
         """
         if self.replica.append_id != self._append_id_of_host or not self.store.is_remote:
             return False

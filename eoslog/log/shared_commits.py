@@ -1,15 +1,15 @@
-"""Shared commits: under contention, processes publish their requests, and one process appends them for all.
+"""Shared commits: one process appends the requests of other processes in its own record.
 
-This is flat combining over the object store. A process that lost races publishes its requests: it puts them into one
-object. Then it lists the publications. The process whose publication is the first reads the others, and puts one record
-with all requests that are valid. The other processes wait for that record. If it does not come, the next process in the
-list puts it. Processes of one host need no list and no object: they send their requests to the process whose turn it is
-(see ``host_queue``).
+Processes of one host send their requests to the process that has the turn (see ``host_queue``).
+
+On a system without turns a process that lost races publishes its requests: it puts them into one object. Then it lists
+the publications. The process whose publication is the first reads the others, and puts one record with all requests
+that are valid. The other processes wait for that record. If it does not come, the next process in the list puts it.
 
 The order is a hint. Put-if-absent alone decides which record a slot gets, and each record is validated against the
-state before it. A published request may reach the log late, or through several processes. So a process publishes only
-requests that the state machine refuses the second time. It refuses a batch by its producer epoch and sequence, and the
-end of a transaction by its epoch. The log need not remember which requests it has.
+state before it. A request that was sent or published may reach the log late, or through several processes. So a process
+shares only requests that the state machine refuses the second time. It refuses a batch by its producer epoch and
+sequence, and the end of a transaction by its epoch. The log need not remember which requests it has.
 """
 
 from __future__ import annotations

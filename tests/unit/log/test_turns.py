@@ -411,8 +411,9 @@ def test_a_malformed_message_is_passed_over(message: bytes) -> None:
 @pytest.mark.parametrize(
     "point", ["log.shared.before_publish", "log.shared.published", "log.shared.appended_by_another"]
 )
-def test_a_death_in_the_queue_leaves_at_most_one_copy(point: str) -> None:
-    world = World()
+@pytest.mark.parametrize("tail_bytes", [0, TAIL])
+def test_a_death_in_the_queue_leaves_at_most_one_copy(point: str, tail_bytes: int) -> None:
+    world = World(tail_bytes=tail_bytes)
     other = world.created()
     dying = world.process()
     queue = queued(dying)
@@ -426,8 +427,10 @@ def test_a_death_in_the_queue_leaves_at_most_one_copy(point: str) -> None:
     assert names(other).count("x") == len(queue.sent[:1])
 
 
-def test_a_process_that_dies_after_it_appended_for_others_leaves_one_copy() -> None:
-    world = World()
+@pytest.mark.parametrize("tail_bytes", [0, TAIL])
+def test_a_process_that_dies_after_it_appended_for_others_leaves_one_copy(tail_bytes: int) -> None:
+    """It has answered nobody, and has handed over no record."""
+    world = World(tail_bytes=tail_bytes)
     dying = world.created()
     log = world.process()
     queue = queued(log)
@@ -441,6 +444,29 @@ def test_a_process_that_dies_after_it_appended_for_others_leaves_one_copy() -> N
 
     share(log, "x")
 
+    assert names(log) == ["created", "x", "other"]
+
+
+def test_a_put_without_an_answer_hands_over_nothing_and_leaves_one_copy() -> None:
+    """The put of the process that has the turn lands, and it never learns this. The next process must read the log."""
+    world = World(tail_bytes=TAIL)
+    dying = world.created()
+    log = world.process()
+    queue = queued(log)
+
+    def lands_without_an_answer() -> None:
+        script(dying).requests_left, script(dying).dies_after_landing = 0, True
+        holder = script(dying).host_queue = ScriptedQueue()
+        holder.is_first, holder.received = True, queue.sent
+        with pytest.raises(Crashed):
+            share(dying, "other")
+        queue.hands_over = lambda: holder.newest
+
+    queue.while_waiting = lands_without_an_answer
+
+    share(log, "x")
+
+    assert queue.hands_over() == b""
     assert names(log) == ["created", "x", "other"]
 
 

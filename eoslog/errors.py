@@ -176,11 +176,11 @@ class CommitStateUnknown(RequestTimedOut):
     ``Store.resolve(error)``: it fences the slot and reads it. Delete nothing that the record references.
     """
 
-    def __init__(self, message: str, *, slot: int = -1, append_id: str = "", is_published: bool = False) -> None:
+    def __init__(self, message: str, *, slot: int = -1, append_id: str = "", is_sent: bool = False) -> None:
         super().__init__(message)
         self.slot = slot
         self.append_id = append_id
-        self.is_published = is_published
+        self.is_sent = is_sent
         """True if ``append_id`` is the id of a request that any process may append, in any slot after ``slot``."""
 
 

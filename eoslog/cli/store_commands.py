@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from operator import itemgetter
 from types import FrameType
 from typing import Annotated, Any
@@ -29,7 +29,8 @@ from eoslog.cli.rendering import (
     time_shown,
 )
 from eoslog.errors import EosLogError, RetriableError, counted
-from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
+from eoslog.maintenance.append_service import AppendService
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
 from eoslog.read.history import Operation
 from eoslog.state.application_versions import is_sink
@@ -211,11 +212,7 @@ def vacuum(
             deleted_file_retention_ms=ages.deleted_file_retention_ms,
             dry_run=dry_run,
         )
-        of_the_log = {
-            "Slots": delete_old_slots,
-            "CheckpointObjects": delete_old_checkpoints,
-            "Publications": delete_old_publications,
-        }
+        of_the_log = {"Slots": delete_old_slots, "CheckpointObjects": delete_old_checkpoints}
         deleted = {title: 0 if dry_run else delete(store.log) for title, delete in of_the_log.items()}
     columns = Columns("DryRun HorizonMs:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
     paths = {"Paths": report.paths} if dry_run or session.as_json else {}
@@ -344,6 +341,10 @@ def coordinator(
     interval: Annotated[tuple[tuple[str, int], ...], Param("How often a step runs.", "STEP=SECONDS", _INTERVAL)] = (),
     metrics_port: Annotated[int | None, Param("Serve /metrics, /livez and /readyz over HTTP.", "PORT", _PORT)] = None,
     metrics_address: Annotated[str, Param("The address of --metrics-port.", "ADDRESS")] = "127.0.0.1",
+    append_listen: Annotated[str | None, Param("Append for writers on all hosts.", "HOST:PORT")] = None,
+    advertise: Annotated[str | None, Param("Where writers reach --append-listen.", "HOST:PORT")] = None,
+    append_certificate: Annotated[str | None, Param("The TLS certificate of --append-listen (PEM).", "FILE")] = None,
+    append_private_key: Annotated[str | None, Param("The private key of the certificate (PEM).", "FILE")] = None,
 ) -> None:
     """Run the background maintenance of a store.
 
@@ -351,6 +352,8 @@ def coordinator(
     until SIGTERM or Ctrl-C. It prints a line for each step that changed something, with --verbose for each step, and
     with --json as JSON objects. Several coordinators may run at once. Every append also aborts transactions past their
     timeouts. A reader that may not write therefore needs a coordinator only while no process appends.
+
+    With --append-listen it appends for writers on all hosts. They find its address in the log, and do not race.
 
     The steps: STEPS. Their intervals are in the section coordinator of the settings.
     """
@@ -360,6 +363,10 @@ def coordinator(
         raise click.UsageError("No step is left to run.")
     if once and interval:
         raise click.UsageError("--once runs every step once: leave --interval out.")
+    if once and append_listen is not None:
+        raise click.UsageError("--once ends before writers can connect: leave --append-listen out.")
+    if append_listen is None and (advertise or append_certificate or append_private_key):
+        raise click.UsageError("--advertise, --append-certificate and --append-private-key need --append-listen.")
     if once and metrics_port is not None:
         raise click.UsageError("--once ends before Prometheus can scrape: leave --metrics-port out.")
     store = session.store()
@@ -397,7 +404,18 @@ def coordinator(
     with suppress(RetriableError):
         store.describe()
     click.echo(f"maintaining {store.url}: {len(steps)} steps; SIGTERM or Ctrl-C ends it", err=True)
-    with _sigterm_awaited() as has_come:
+    with _sigterm_awaited() as has_come, ExitStack() as running:
+        if append_listen is not None:
+            service = running.enter_context(
+                AppendService(
+                    store,
+                    append_listen,
+                    advertise=advertise,
+                    certificate=append_certificate,
+                    private_key=append_private_key,
+                )
+            )
+            click.echo(f"appending for writers on all hosts: {service.address}", err=True)
         work.run(steps=steps, report=report, stop=has_come)
 
 

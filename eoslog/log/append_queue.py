@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from eoslog.errors import InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
 from eoslog.log.machine import Request, ShareableRequest
+from eoslog.log.messages import Message
 from eoslog.log.replica import Replica
 from eoslog.log.slots import CheckpointEntry
 from eoslog.storage.environment import Environment
@@ -32,14 +33,14 @@ class InFlight(NamedTuple):
     append_id: str
 
 
-class Published(NamedTuple):
-    """A request that other processes may have seen."""
+class SentRequest(NamedTuple):
+    """A request that was sent to another process, which may append it now or later."""
 
     slot: int
-    """The newest slot that this process knew when it published."""
+    """The newest slot that this process knew when it sent the request."""
     request_id: str
     opening: int
-    """How often the replica had been opened when it published. A replica that opens again may skip slots."""
+    """How often the replica had been opened when it sent the request. A replica that opens again may skip slots."""
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class AppendAttempts:
 
     puts: dict[InFlight, Any] = field(default_factory=dict)
     """Records whose put was sent, and the answer if that record is in the log."""
-    publications: list[Published] = field(default_factory=list)
+    sent: list[SentRequest] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +58,8 @@ class Proposal:
 
     request: Request[Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
+    messages: Sequence[Message] = ()
+    """Messages with requests of other processes. The proposal is settled when a record has those that are valid."""
     fences_slot: bool = False
     """Append a record without entries, so that no late put can take the slot."""
     first: bool = False
@@ -70,7 +73,7 @@ class Proposal:
     answer: Any = None
     error: BaseException | None = None
     done: bool = False
-    published: Published | None = None
+    sent: SentRequest | None = None
     has_landed: bool = False
     """True if another process has appended it. Then its answer is known."""
     first_entry: int = 0
@@ -159,7 +162,8 @@ def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -
             else:
                 this.refused.append((proposal, error))
         else:
-            if child.entries or proposal.checkpoint is not None or proposal.fences_slot:
+            serves = has_others and bool(proposal.messages)
+            if child.entries or proposal.checkpoint is not None or proposal.fences_slot or serves:
                 proposal.first_entry, proposal.entry_count = len(draft.entries), len(child.entries)
                 child.merge()
                 this.taken.append(proposal)

@@ -1,8 +1,8 @@
 """Appending records: one thread of a process puts the requests of all its threads into the next slot.
 
 A record is validated against the state after the newest slot, and put conditionally into the next slot. A process that
-loses the race for a slot folds the winner's record and validates its requests again. Under contention it shares a
-record with other processes (see ``shared_commits``).
+loses the race for a slot folds the winner's record and validates its requests again. Processes share records (see
+``shared_commits``).
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from eoslog.errors import (
     StoreVanished,
     UnsupportedFormat,
 )
+from eoslog.log.append_client import LARGEST_REQUEST_BYTES, AppendClient
 from eoslog.log.append_queue import (
     AppendCounts,
     AppendQueue,
     InFlight,
     Proposal,
-    Published,
+    SentRequest,
     earliest_deadline,
     sort_proposals,
 )
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, shared_entries
+from eoslog.log.messages import Message, OthersRequests
 from eoslog.log.replica import Moment, Replica
-from eoslog.log.shared_commits import OthersPublication, OwnPublication, SharedCommits
+from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import (
     LARGEST_RECORD_BYTES,
+    AppendServiceAnnouncement,
     IncludedRequest,
     SlotRecord,
     encode_line,
@@ -53,7 +56,6 @@ from eoslog.storage.object_store import ObjectStore
 S = TypeVar("S")
 _logger = logging.getLogger(__name__)
 _LARGEST_SHARED_RECORD_BYTES = 4 << 20
-_RACES_BEFORE_SHARING = 2
 _COMPETITION_MS = 10_000
 """How long after a lost race a process expects that others compete for slots (ms). Without one, it gives way once in
 this time."""
@@ -75,6 +77,32 @@ class _Base(NamedTuple):
     """How often the replica had been opened at that state."""
 
 
+@dataclass(frozen=True)
+class Announce:
+    """What an append service announces in the records of its process."""
+
+    service_id: str
+    address: str
+    certificate_sha256: str | None
+    lease_ms: int
+    """An announcement expires this long after its record was made (ms)."""
+    replaces: str | None = None
+    """The id of a service that did not answer, whose announcement this one replaces."""
+    is_withdrawn: bool = False
+    """True if the service ends. Its records announce no service then."""
+
+    def at(self, now_ms: int) -> AppendServiceAnnouncement | None:
+        """Return the announcement in a record that is made at ``now_ms`` (ms by the store's clock)."""
+        if self.is_withdrawn:
+            return None
+        return AppendServiceAnnouncement(
+            service_id=self.service_id,
+            address=self.address,
+            expires_ms=now_ms + self.lease_ms,
+            certificate_sha256=self.certificate_sha256,
+        )
+
+
 @dataclass(slots=True)
 class _Attempts:
     """The state that one attempt to put a record passes to the next."""
@@ -90,10 +118,10 @@ class _Attempts:
     """The largest number of proposals in the next record."""
     with_overdue: bool = True
     """True if the next record also aborts overdue transactions."""
-    others: Sequence[OthersPublication] = ()
-    """Publications of other processes, which the next record also takes."""
-    taken_others: Sequence[OthersPublication] | None = None
-    """The publications that the record of the last attempt took; None if that attempt put no record."""
+    others: Sequence[OthersRequests] = ()
+    """Requests of other processes, which the next record also takes."""
+    taken_others: Sequence[OthersRequests] | None = None
+    """The requests of others that the record of the last attempt took; None if that attempt put no record."""
 
 
 class Appender(Generic[S]):
@@ -114,7 +142,10 @@ class Appender(Generic[S]):
         self.counts = AppendCounts()
         self._queue = AppendQueue(environment, self._append_all)
         self._claims = claims
-        self._shared = SharedCommits(store, environment, machine)
+        self._shared = SharedCommits(store.url, environment, machine)
+        self._client = AppendClient(store, environment)
+        self.announcement: Announce | None = None
+        """What this process announces in the records that it puts; None if it is no append service."""
         self._append_id_of_host = ""
         """The append id of the newest record that a process of this host is known to have put."""
         self._competes_until_ms = 0
@@ -132,15 +163,15 @@ class Appender(Generic[S]):
 
     def _unsettled(self, proposal: Proposal) -> EosLogError:
         """Return the error for a proposal that no thread attempts any more: not appended, or an unknown outcome."""
-        if proposal.published is not None:
-            return self._unknown_request(proposal, proposal.published)
+        if proposal.sent is not None:
+            return self._unknown_request(proposal, proposal.sent)
         return self._out_of_time() if proposal.in_flight is None else self._claims.unknown(*proposal.in_flight)
 
     def _append_all(self, proposals: list[Proposal]) -> None:
         for proposal in proposals:
             if proposal.has_landed:
                 proposal.finish()
-            elif proposal.published is not None or proposal.in_flight is not None:
+            elif proposal.sent is not None or proposal.in_flight is not None:
                 # An interrupt stopped the leader that sent it. A second interrupt came before the leader settled it.
                 proposal.fail(self._unsettled(proposal))
         proposals = [proposal for proposal in proposals if not proposal.done]
@@ -162,13 +193,13 @@ class Appender(Generic[S]):
                 raise
         finally:
             for proposal in proposals:
-                if proposal.published is not None:
-                    self.replica.awaited.pop(proposal.published.request_id, None)
+                if proposal.sent is not None:
+                    self.replica.awaited.pop(proposal.sent.request_id, None)
 
     def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
         """Return the error for one proposal of an attempt that ended with ``error``."""
-        if proposal.published is not None:
-            return self._unknown_request(proposal, proposal.published)
+        if proposal.sent is not None:
+            return self._unknown_request(proposal, proposal.sent)
         if proposal.in_flight is not None:
             return error if isinstance(error, Exception) else self._claims.unknown(*proposal.in_flight)
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
@@ -180,15 +211,13 @@ class Appender(Generic[S]):
     def _append_rounds(self, pending: list[Proposal]) -> None:
         """Settle proposals, record by record."""
         attempts = _Attempts(self.environment.new_id(), -1 if pending and pending[0].first else None)
-        while pending:
-            if self._is_contended(pending, attempts):
-                pending = self._share(pending, attempts)
-                continue
+        while pending := self._left_by_service(pending, attempts):
             if self.store.host_queue is None or not self.replica.is_open:
-                pending = self._attempt(pending, attempts)
+                self._take_messages(pending, attempts)
+                pending = self._append_with_others(pending, attempts)
             else:
                 pending = self._append_in_turn(self.store.host_queue, pending, attempts)
-            if pending and attempts.has_lost and not self._is_contended(pending, attempts):
+            if pending and attempts.has_lost:
                 # Pause after the turn has ended. A pause within the turn would only delay other processes.
                 races = min(attempts.races, _LONGEST_RACE)
                 # In a remote store the processes that lost a race read the winner's record for about the same time. The
@@ -198,6 +227,45 @@ class Appender(Generic[S]):
                 if pending and attempts.races > 1:
                     # Other processes append faster than this one folds slot by slot. Go to the newest slot.
                     self._look_at_tail(attempts)
+
+    def _left_by_service(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Let the append service append the requests that it may append. Return the proposals that are not settled.
+
+        Nothing depends on the service. If it does not answer, this process appends the requests itself.
+        """
+        announced = self.replica.append_service
+        if announced is None or self.announcement is not None or not self._client.may_reach(announced):
+            return pending
+        began_ms = self.environment.monotonic_ms()
+        # If the deadline of a sent request passes, its outcome is unknown. So send only requests with time left.
+        soon_ms = began_ms + _SHORTEST_TIME_MS
+        with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
+        if not any(each.sent is None and shared_entries(each.request) for each in with_time):
+            return pending
+        if not self._client.connect(announced):
+            return pending
+        message = self._shared.message(self.replica, with_time, LARGEST_REQUEST_BYTES)
+        if not message:
+            return pending
+        self.environment.reached("log.service.before_send")
+        records = self._client.ask(message, earliest_deadline(pending))
+        self.environment.reached("log.service.answered")
+        # Without an answer, the service may have appended the requests all the same.
+        self._have_landed(pending, attempts, refresh=not self.replica.follow(records))
+        self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
+        self.counts.by_others += sum(proposal.has_landed for proposal in pending)
+        return self._patient(pending)
+
+    def _take_messages(
+        self, pending: list[Proposal], attempts: _Attempts, messages: Sequence[Message | None] = ()
+    ) -> None:
+        """Let the next record take the requests in these messages, and those in the messages of the proposals."""
+        found = [*messages, *(message for proposal in pending for message in proposal.messages)]
+        if max((each.slot for each in found if each is not None), default=-1) > self.replica.slot:
+            # A sender knows a newer state, on which its requests may be valid.
+            self._look_at_tail(attempts)
+        included = self.replica.included
+        attempts.others = [() if each is None or each.name in included else each.with_ids for each in found]
 
     def _append_in_turn(self, queue: HostQueue, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Wait for this process's turn, and put a record.
@@ -211,29 +279,31 @@ class Appender(Generic[S]):
             if not place.take_turn() and self._is_overtaken_in_queue(place, pending, attempts):
                 self.environment.reached("log.shared.appended_by_another")
                 return self._patient(pending)
-            attempts.others = self._shared.of_messages(self.replica, place.messages())
+            messages = place.messages()
+            self._take_messages(pending, attempts, self._shared.decoded(messages))
             pending = self._append_with_others(self._patient(pending), attempts)
             # Not after an error: the put may have landed, and the next process must read the log.
             place.newest = self.replica.newest_records(LARGEST_MESSAGE_BYTES)
             if attempts.taken_others:
-                place.answer(len(attempts.taken_others))
+                place.answer(min(len(attempts.taken_others), len(messages)))
             return pending
 
     def _is_overtaken_in_queue(self, place: Place, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Wait for this process's turn. Return True if other processes append all its requests before it."""
         began_ms = self.environment.monotonic_ms()
-        # If the deadline of a published request passes, its outcome is unknown. So send only requests with time left.
+        # If the deadline of a sent request passes, its outcome is unknown. So send only requests with time left.
         soon_ms = began_ms + _SHORTEST_TIME_MS
         with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
-        message = self._shared.message(self.replica, with_time) if place.is_crowded else b""
+        crowded = place.is_crowded
+        message = self._shared.message(self.replica, with_time, LARGEST_MESSAGE_BYTES) if crowded else b""
         was_sent = False
         try:
             while True:
                 if message:
-                    self.environment.reached("log.shared.before_publish")
+                    self.environment.reached("log.shared.before_send")
                 place.ask(message)
                 if message:
-                    self.environment.reached("log.shared.published")
+                    self.environment.reached("log.shared.sent")
                 # The holder of an earlier turn may have appended the requests, and have died before it answered.
                 if was_sent and self._have_landed(pending, attempts):
                     return True
@@ -270,72 +340,6 @@ class Appender(Generic[S]):
             # Its thread need not wait for the rest.
             proposal.finish()
         return len(landed) == len(pending)
-
-    def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Return True if this process should share a record with others instead of racing for a slot."""
-        if not self._shared.is_possible or self.store.host_queue is not None:
-            # The queue of this host decides instead (``_append_in_turn``).
-            return False
-        has_requests = any(shared_entries(proposal.request) for proposal in pending)
-        return self.replica.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
-
-    def _share(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
-        """Publish requests, and return when they are in a record of this process or of another one.
-
-        Returns:
-            The proposals that are not settled, in their order.
-        """
-        own = self._shared.publish(self.replica, pending)
-        is_settled_here = bool(own.path)
-        try:
-            while pending:
-                # A proposal that no other process may append does not wait for other processes.
-                if self._shared.look(self.replica, own) or any(proposal.published is None for proposal in pending):
-                    is_turn = True
-                else:
-                    is_turn = not self._is_overtaken(own, pending, attempts)
-                    pending = self._patient(pending)
-                if not pending:
-                    self.environment.reached("log.shared.appended_by_another")
-                    is_settled_here = False
-                elif is_turn:
-                    pending = self._append_published(own, pending, attempts)
-        finally:
-            if is_settled_here:
-                # Otherwise another process has appended the requests and deletes them. Or their deadlines have passed:
-                # then their outcome is unknown in any case, and another process may still append them.
-                self._shared.delete_own(own)
-        return pending
-
-    def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Wait for a new record. Return False if none came in time: then this process should append."""
-        slot = self.replica.slot
-        began_ms = self.environment.monotonic_ms()
-        deadline_ms = earliest_deadline(pending)
-        end_ms = own.patient_until_ms if deadline_ms is None else min(own.patient_until_ms, deadline_ms)
-        try:
-            while self.environment.monotonic_ms() <= end_ms:
-                self.environment.sleep_ms(own.pause_ms(self.environment.jitter()))
-                self._look_at_tail(attempts)
-                if self.replica.slot > slot or all(proposal.has_landed for proposal in pending):
-                    return True
-            return False
-        finally:
-            self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
-            self.counts.by_others += sum(proposal.has_landed for proposal in pending)
-
-    def _append_published(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
-        """Put a record with the requests of this process and the published requests of other processes."""
-        attempts.others = self._shared.of_others(own)
-        if own.newest_slot > self.replica.slot:
-            # Another process knew a newer slot, so a put to the next slot of this replica would lose.
-            self._look_at_tail(attempts)
-        pending = self._append_with_others(self._patient(pending), attempts)
-        if attempts.taken_others:
-            # Delete publications with left-out requests, too. Each one was done before or is invalid now. If it becomes
-            # valid later, its own process appends it.
-            self._shared.delete([each.path for each in attempts.taken_others])
-        return pending
 
     def _append_with_others(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Put a record with the requests of this process and those of ``attempts.others``."""
@@ -382,8 +386,7 @@ class Appender(Generic[S]):
                     # then the producer's outcome counts.
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
-                    is_shared = any(each.path for each in attempts.others) and bool(included)
-                    record = self._record(draft, this.taken, attempts.append_id, included, contended=is_shared)
+                    record = self._record(draft, this.taken, attempts.append_id, included)
                     body = with_tail(encode_line(record), replica.tail_lines())
             for proposal in this.landed:
                 proposal.finish()
@@ -472,11 +475,11 @@ class Appender(Generic[S]):
                 proposal.fail(self._unsettled(proposal))
         return [proposal for proposal in proposals if not proposal.done]
 
-    def _include(self, draft: Any, others: Sequence[OthersPublication]) -> list[IncludedRequest]:
-        """Add the valid requests of other processes to a draft. Leave the rest to the processes that published them."""
+    def _include(self, draft: Any, others: Sequence[OthersRequests]) -> list[IncludedRequest]:
+        """Add the valid requests of other processes to a draft. Leave the rest to the processes that sent them."""
         included: list[IncludedRequest] = []
         for each in others:
-            for request_id, request in each.requests:
+            for request_id, request in each:
                 child = draft.child()
                 try:
                     self.machine.append_for_another(child, request.entries)
@@ -496,16 +499,16 @@ class Appender(Generic[S]):
 
     def _refuse(self, proposal: Proposal, error: BaseException, base: _Base) -> None:
         """Fail a proposal that the newest state refuses, unless another process has appended it before."""
-        published = proposal.published
-        if published is not None and published.opening != base.opening:
+        sent = proposal.sent
+        if sent is not None and sent.opening != base.opening:
             # The replica was opened again and skipped records. The request may be in one of them.
             try:
-                found = self.find_request(published.slot, published.request_id)
+                found = self.find_request(sent.slot, sent.request_id)
             except OutcomeLost as lost:
                 proposal.fail(lost)
                 return
             except EosLogError:
-                proposal.fail(self._unknown_request(proposal, published))
+                proposal.fail(self._unknown_request(proposal, sent))
                 return
             if found is not None:
                 proposal.tell(*found)
@@ -514,18 +517,18 @@ class Appender(Generic[S]):
         else:
             proposal.fail(error)
 
-    def _unknown_request(self, proposal: Proposal, published: Published) -> CommitStateUnknown:
+    def _unknown_request(self, proposal: Proposal, sent: SentRequest) -> CommitStateUnknown:
         replica = self.replica
         with replica.lock:
             # If this replica had folded a record with the request, ``has_landed`` would be true.
-            was_followed = replica.opening == published.opening and published.request_id in replica.awaited
-            slot = replica.slot if was_followed and not proposal.has_landed else published.slot
+            was_followed = replica.opening == sent.opening and sent.request_id in replica.awaited
+            slot = replica.slot if was_followed and not proposal.has_landed else sent.slot
         return CommitStateUnknown(
-            f"{self.store.url}: a request was published after slot {slot}, and no record has it yet; another "
-            "process may append it later. Repeat the same call: nothing is done twice",
+            f"{self.store.url}: another process was asked after slot {slot} to append a request, and no record "
+            "has it yet; that process may append it later. Repeat the same call: nothing is done twice",
             slot=slot,
-            append_id=published.request_id,
-            is_published=True,
+            append_id=sent.request_id,
+            is_sent=True,
         )
 
     def _record(
@@ -534,8 +537,6 @@ class Appender(Generic[S]):
         taken: list[Proposal],
         append_id: str,
         included: list[IncludedRequest],
-        *,
-        contended: bool,
     ) -> SlotRecord:
         replica = self.replica
         entries = [self.machine.encode_entry(entry) for entry in draft.entries]
@@ -545,22 +546,30 @@ class Appender(Generic[S]):
             if proposal.checkpoint is not None
         ]
         own = [
-            IncludedRequest(
-                request_id=each.published.request_id, first_entry=each.first_entry, entry_count=each.entry_count
-            )
+            IncludedRequest(request_id=each.sent.request_id, first_entry=each.first_entry, entry_count=each.entry_count)
             for each in taken
-            if each.published is not None
+            if each.sent is not None
         ]
         return SlotRecord(
             requests=tuple(included + own) or None,
-            contended=True if contended else None,
             slot=replica.slot + 1,
             append_id=append_id,
             prev=replica.append_id,
+            append_service=self._announced(),
             checkpoint=replica.checkpoint,
             previous_checkpoint=replica.previous_checkpoint,
             entries=tuple(entries),
         )
+
+    def _announced(self) -> AppendServiceAnnouncement | None:
+        """Return the append service that the next record announces."""
+        found, own = self.replica.append_service, self.announcement
+        now_ms = self.store.clock.now_ms()
+        if found is not None and found.expires_ms <= now_ms:
+            found = None
+        if own is None or (found is not None and found.service_id not in (own.service_id, own.replaces)):
+            return found
+        return own.at(now_ms)
 
     def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
         """Put a record into the slot after ``base``.
@@ -643,7 +652,7 @@ class Appender(Generic[S]):
         return False
 
     def find_request(self, slot: int, request_id: str) -> tuple[Sequence[Mapping[str, Any]], int] | None:
-        """Find a request that was published when ``slot`` was the newest slot this process knew.
+        """Find a request that was sent to another process when ``slot`` was the newest slot this process knew.
 
         Returns:
             Its entries in the log, and their slot. None if no record has it yet.
@@ -657,9 +666,9 @@ class Appender(Generic[S]):
             record = self.replica.record_at(later)
             if record is None:
                 raise OutcomeLost(
-                    f"a request was published after slot {slot}. Slot {later} may hold it, but is deleted or damaged. "
-                    "Look at the work itself to learn whether it landed: admin.last_committed, the group's offsets, or "
-                    "the rows"
+                    f"another process was asked after slot {slot} to append a request. Slot {later} may hold it, but "
+                    "is deleted or damaged. Look at the work itself to learn whether it landed: admin.last_committed, "
+                    "the group's offsets, or the rows"
                 )
             for request in record.requests or ():
                 if request.request_id == request_id:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -26,10 +26,11 @@ from eoslog.errors import (
     without_code,
 )
 from eoslog.log.append_queue import AppendAttempts, Proposal
-from eoslog.log.appender import Appender
+from eoslog.log.appender import Announce, Appender
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, Request
+from eoslog.log.messages import Message
 from eoslog.log.replica import LogConfig, Replica
 from eoslog.log.slots import (
     CheckpointEntry,
@@ -205,6 +206,34 @@ class Log(Generic[S]):
                 "eoslog.append.by_another_process": proposal.has_landed,
             },
         )
+
+    def append_for_others(self, messages: Sequence[Message]) -> None:
+        """Append the valid requests in messages of other processes, and return when they are in a record.
+
+        Raises:
+            CommitStateUnknown, StoreUnavailable: as ``append``. The requests may have been appended.
+        """
+        self.environment.uninterrupted(lambda: self._append_for_others(messages))
+
+    def _append_for_others(self, messages: Sequence[Message]) -> None:
+        proposal = Proposal(None, messages=messages)
+        self.appender.settle(proposal)
+        proposal.result()
+        self._checkpointing.run_if_due(self.replica, has_put=proposal.slot is not None)
+
+    def announce(self, announcement: Announce) -> None:
+        """Announce an append service of this process, or its end, in each record that this process puts from now on.
+
+        The first one is put at once. It has no announcement if the log announces another service.
+        """
+        self.appender.announcement = announcement
+
+        def put() -> None:
+            proposal = Proposal(None, fences_slot=True)
+            self.appender.settle(proposal)
+            proposal.result()
+
+        self.environment.uninterrupted(put)
 
     def create(self, request: Request[object]) -> None:
         """Write slot 0 of a log that does not exist yet.

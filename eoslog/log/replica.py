@@ -32,6 +32,7 @@ from eoslog.log.slots import (
     GROUP_SIZE,
     LARGEST_RECORD_BYTES,
     SLOTS,
+    AppendServiceAnnouncement,
     CheckpointEntry,
     CheckpointReference,
     SlotRecord,
@@ -109,12 +110,12 @@ class Replica(Generic[S]):
         self.checkpoint_root: CheckpointRoot | None = None
         self.checkpoint_bytes = 0
         """The size of the newest checkpoint that this process read or wrote, with all its parts."""
-        self.is_contended = False
-        """True if the newest record shows that processes share records."""
+        self.append_service: AppendServiceAnnouncement | None = None
+        """The service that appends for all hosts, as the newest record announces it; it may have expired."""
         self.opening = 0
         """How often this replica was opened. An opening may skip slots."""
         self.included: dict[str, None] = {}
-        """The names of the publications whose requests are in the newest records, the oldest first."""
+        """The names of the messages whose requests are in the newest records, the oldest first."""
         self.awaited: dict[str, Callable[[Sequence[dict[str, Any]], int], None]] = {}
         """Callbacks by request id. The fold calls one with the request's entries and slot when a record has it."""
         self.invalid: str | None = None
@@ -281,11 +282,12 @@ class Replica(Generic[S]):
             self.fold(record, line)
             return True
 
-    def newest_records(self, most_bytes: int) -> bytes:
-        """Return the newest records for ``follow`` in another process of this host.
+    def newest_records(self, most_bytes: int, after_slot: int = -1) -> bytes:
+        """Return the newest records for ``follow`` in another process.
 
         Args:
             most_bytes: the largest size of the answer (bytes).
+            after_slot: the other process has the records up to this slot.
 
         Returns:
             The slot of the first record, and the records, each in a line. It has as many of the newest records as there
@@ -296,14 +298,14 @@ class Replica(Generic[S]):
         with self.lock:
             for slot, line in reversed(self._tail):
                 size += len(line) + 1
-                if size > most_bytes:
+                if size > most_bytes or slot <= after_slot:
                     break
                 lines.append(line)
                 first = slot
         return b"\n".join([b"%d" % first, *reversed(lines)]) if lines else b""
 
     def follow(self, records: bytes) -> bool:
-        """Fold the records that another process of this host hands over. Skip those that this replica has folded.
+        """Fold the records that another process hands over. Skip those that this replica has folded.
 
         Args:
             records: the answer of ``newest_records`` there; may be empty.
@@ -353,7 +355,7 @@ class Replica(Generic[S]):
         """Move to a slot whose entries have been applied."""
         slot = self.slot = record.slot
         self.append_id = record.append_id
-        self.is_contended = bool(record.contended)
+        self.append_service = record.append_service
         for request in record.requests or ():
             self.included[request.request_id.partition("-")[0]] = None
         while len(self.included) > _MOST_INCLUDED:
@@ -549,7 +551,7 @@ class Replica(Generic[S]):
         self.state, self.slot, self.append_id, self.invalid = other.state, other.slot, other.append_id, other.invalid
         self.checkpoint, self.previous_checkpoint = other.checkpoint, other.previous_checkpoint
         self.checkpoint_root, self.checkpoint_bytes = other.checkpoint_root, other.checkpoint_bytes
-        self.is_contended, self.included = other.is_contended, other.included
+        self.append_service, self.included = other.append_service, other.included
         self.opening += 1
         self._tail, self._tail_bytes = other._tail, other._tail_bytes
 

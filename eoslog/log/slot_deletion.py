@@ -1,4 +1,4 @@
-"""Deletion of objects that the log no longer needs: old slots, replaced checkpoints, and old publications.
+"""Deletion of objects that the log no longer needs: old slots and replaced checkpoints.
 
 A paused writer could put a record under the name of a deleted slot. Three rules make this harmless. Only slots older
 than the retention of slots are deleted. They are deleted in ascending order. No process trusts its replica for longer
@@ -16,11 +16,8 @@ from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint, read_root
 from eoslog.log.log import Log
 from eoslog.log.slots import (
     CHECKPOINTS,
-    LONGEST_PENDING_MS,
-    PENDING,
     SLOTS,
     CheckpointReference,
-    pending_name,
     slot_group,
     slot_of,
 )
@@ -114,20 +111,6 @@ def delete_old_checkpoints(log: Log[S]) -> int:
     for first in range(0, len(ordered), _DELETED_AT_ONCE):
         log.store.delete_many(ordered[first : first + _DELETED_AT_ONCE])
     return len(ordered)
-
-
-def delete_old_publications(log: Log[S]) -> int:
-    """Delete publications older than ``LONGEST_PENDING_MS``. Return their number.
-
-    Writers that compete for slots delete them too. But after a process died, there may be no competition any more.
-    """
-    listed = [info for info in log.store.list(PENDING) if pending_name(info.path) is not None]
-    # Use the date of the store's last answer: it is never later than the store's time.
-    oldest_ms = log.store.clock.last_date_ms - LONGEST_PENDING_MS
-    paths = sorted(info.path for info in listed if info.last_modified_ms < oldest_ms)
-    for first in range(0, len(paths), _DELETED_AT_ONCE):
-        log.store.delete_many(paths[first : first + _DELETED_AT_ONCE])
-    return len(paths)
 
 
 def _named(log: Log[S]) -> _Named | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
@@ -25,14 +25,10 @@ LARGEST_RECORD_BYTES = 64 << 20
 ROOT = "__transaction_state/"
 SLOTS = ROOT + "slot/"
 CHECKPOINTS = ROOT + "checkpoint/"
-PENDING = ROOT + "pending/"
-LONGEST_PENDING_MS = 10 * 60 * 1000
-"""Older publications are deleted (ms). Their process has died, or it appends the requests itself."""
 GROUP_SIZE = 1000
 _SLOTS_AT_ONCE = 32
 """How many slots ``records_backwards`` reads in parallel."""
 _LARGEST_GROUP = 9_999_999_999
-_PENDING = re.compile(r"__transaction_state/pending/(\d{20})-([0-9a-f]{32})\.json")
 _SLOT = re.compile(r"__transaction_state/slot/\d{10}/(\d{20})\.json")
 
 
@@ -54,25 +50,6 @@ def slot_of(path: str) -> int | None:
 
 def checkpoint_path(slot: int, name: str) -> str:
     return f"{CHECKPOINTS}{slot:020d}-{name}"
-
-
-def pending_path(slot: int, name: str) -> str:
-    """Return the path of a publication. A LIST returns the publications in the order of their slots."""
-    return f"{PENDING}{slot:020d}-{name}.json"
-
-
-class PendingName(NamedTuple):
-    """The parts of a publication's path."""
-
-    slot: int
-    """The newest slot that the process knew when it published."""
-    name: str
-
-
-def pending_name(path: str) -> PendingName | None:
-    """Return the parts of a publication's path; None if it is no such path."""
-    match = _PENDING.fullmatch(path)
-    return PendingName(int(match.group(1)), match.group(2)) if match else None
 
 
 class CheckpointReference(BaseModel):
@@ -102,15 +79,33 @@ class CheckpointEntry(BaseModel):
 
 
 class IncludedRequest(BaseModel):
-    """A published request whose entries are in this record."""
+    """A request that was sent to another process, and whose entries are in this record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     request_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}-[0-9]{1,4}$")]
-    """The name of its publication and its index there, from 0."""
+    """The name of its message and its index there, from 0."""
     first_entry: Annotated[int, Field(strict=True, ge=0, lt=2**31)]
     """The index of its first entry in the record, from 0."""
     entry_count: Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+
+
+class AppendServiceAnnouncement(BaseModel):
+    """Where the service that appends for the processes of all hosts listens. Each record repeats it until it expires.
+
+    The service is a hint: a writer that cannot reach it appends by itself.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    service_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """A random name of this run of the service. The service proves that it has this name."""
+    address: Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]{2,45}\]|[0-9A-Za-z._-]{1,253}):[0-9]{1,5}$")]
+    """The host name or IP address, and the TCP port."""
+    expires_ms: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
+    """When writers stop to use it (ms by the store's clock)."""
+    certificate_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """The SHA-256 of the service's TLS certificate (DER); None: the service does not use TLS."""
 
 
 class SlotRecord(BaseModel):
@@ -130,14 +125,14 @@ class SlotRecord(BaseModel):
     """The checkpoint before that one."""
     entries: tuple[dict[str, Any], ...] = ()
     """The changes of the state, in order."""
+    append_service: AppendServiceAnnouncement | None = None
+    """The service that appends for the processes of all hosts; None if there is none."""
     requests: tuple[IncludedRequest, ...] | None = None
-    """The published requests whose entries are in this record."""
-    contended: bool | None = None
-    """True if another process published some of these requests. Then each writer publishes without a race first."""
+    """The requests that were sent to another process and whose entries are in this record."""
 
 
 def entries_of(record: SlotRecord, request: IncludedRequest) -> Sequence[dict[str, Any]]:
-    """Return the entries of a published request in the record that includes it."""
+    """Return the entries of a request in the record that includes it."""
     return record.entries[request.first_entry : request.first_entry + request.entry_count]
 
 

@@ -24,7 +24,7 @@ from eoslog.errors import (
     UnsupportedFormat,
     quoted,
 )
-from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.file_compaction import CompactedSegments, compact_files
 from eoslog.maintenance.key_compaction import CompactedPartition, compact_keys
@@ -152,11 +152,7 @@ def _retained(coordinator: Coordinator) -> Mapping[str, Any]:
 
 def _slots_deleted(coordinator: Coordinator) -> Mapping[str, Any]:
     slots, checkpoint_objects = coordinator.delete_old_slots()
-    return {
-        "deleted_slots": slots,
-        "deleted_checkpoint_objects": checkpoint_objects,
-        "deleted_publications": coordinator.delete_old_publications(),
-    }
+    return {"deleted_slots": slots, "deleted_checkpoint_objects": checkpoint_objects}
 
 
 def _checkpoint_written(coordinator: Coordinator) -> Mapping[str, Any]:
@@ -502,8 +498,3 @@ class Coordinator:
         """Delete expired slots and objects of old checkpoints. Return the number of each."""
         self._store.describe()
         return delete_old_slots(self._store.log), delete_old_checkpoints(self._store.log)
-
-    def delete_old_publications(self) -> int:
-        """Delete publications that dead writers left behind. Return their number."""
-        self._store.describe()
-        return delete_old_publications(self._store.log)

@@ -2,7 +2,7 @@
 
 An attempt without an answer may have landed. Usually the next attempt finds the work of that attempt in the state. If
 the state has changed since, for example because another producer has taken over, it cannot. Then the slot of the
-unanswered attempt, or the records after its publication, show whether the attempt landed.
+unanswered attempt, or the records after it was sent to another process, show whether the attempt landed.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class IdempotentAppend:
             )
         except CommitStateUnknown as error:
             # The log has searched up to this slot: no record before it has the request. The next search starts there.
-            attempts.publications = [
-                each._replace(slot=error.slot) if error.is_published and each.request_id == error.append_id else each
-                for each in attempts.publications
+            attempts.sent = [
+                each._replace(slot=error.slot) if error.is_sent and each.request_id == error.append_id else each
+                for each in attempts.sent
             ]
             raise
         except (EosLogError, Replayed) as error:
@@ -102,9 +102,9 @@ class IdempotentAppend:
                 return self._answer_of_an_earlier_attempt(request, error)
             # No attempt of this call has landed: the log raises these errors only then. Attempts of earlier calls stay.
             attempts.puts = {put: attempts.puts[put] for put in attempts.puts if put in earlier}
-            if not attempts.puts and not attempts.publications:
+            if not attempts.puts and not attempts.sent:
                 raise
-            # This failure says nothing about attempts and publications of earlier calls: they may still land.
+            # This failure says nothing about attempts of earlier calls: they may still land.
             raise self._unknown() from error
         # Forget only after an answer: an interrupt such as Ctrl-C may come between a put and its answer.
         self.forget()
@@ -124,17 +124,17 @@ class IdempotentAppend:
         return answer
 
     def _unknown(self) -> CommitStateUnknown:
-        # Prefer the publication: this process also writes the id of a published request into its own records, so the
-        # id finds the record of either process.
+        # Prefer the id of the request: this process also writes it into its own records, so it finds the record of
+        # either process.
         attempts = self._attempts
-        is_published = bool(attempts.publications)
-        slot, append_id = attempts.publications[-1][:2] if is_published else next(reversed(attempts.puts))
+        is_sent = bool(attempts.sent)
+        slot, append_id = attempts.sent[-1][:2] if is_sent else next(reversed(attempts.puts))
         return CommitStateUnknown(
             f"{self._store.url}: an attempt was not answered, and its outcome could not be read. It may have landed, "
             "or may land later. Repeat the same call: nothing is done twice",
             slot=slot,
             append_id=append_id,
-            is_published=is_published,
+            is_sent=is_sent,
         )
 
     def landed(self) -> tuple[Any] | None:
@@ -150,7 +150,7 @@ class IdempotentAppend:
             CommitStateUnknown: the store did not answer.
             OutcomeLost: the log can no longer show the outcome.
         """
-        if not self._attempts.puts and not self._attempts.publications:
+        if not self._attempts.puts and not self._attempts.sent:
             return None
         try:
             self._store.describe()
@@ -172,8 +172,8 @@ class IdempotentAppend:
 
     def _landed_by_sharing(self) -> tuple[Any] | None:
         # A shareable request that the newest state refuses is refused forever. So if no record has it now, none will.
-        for published in self._attempts.publications:
-            found = self._store.log.appender.find_request(published.slot, published.request_id)
+        for sent in self._attempts.sent:
+            found = self._store.log.appender.find_request(sent.slot, sent.request_id)
             if found is None or not isinstance(self._request, ShareableRequest):
                 continue
             # eoslog never writes a record that names this request with entries of another. Ignore such a record.

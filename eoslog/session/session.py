@@ -333,16 +333,16 @@ class Session:
             timeout_ms: start no further attempt after this time (ms); a minute if None.
 
         Raises:
-            CommitStateUnknown: the store still does not answer. Or the request was published, no record has it, and
-                another process may still append it: only the repeated call settles it.
+            CommitStateUnknown: the store still does not answer. Or the request was sent to another process, and no
+                record has it. That process may still append it: only the repeated call settles it.
             OutcomeLost: the slot has been deleted since.
         """
         self.describe()
-        if error.is_published:
+        if error.is_sent:
             # Another process may append the request in any later slot. So fencing one slot cannot settle the outcome.
             if self.log.appender.find_request(error.slot, error.append_id) is not None:
                 return True
-            raise CommitStateUnknown(str(error), slot=error.slot, append_id=error.append_id, is_published=True)
+            raise CommitStateUnknown(str(error), slot=error.slot, append_id=error.append_id, is_sent=True)
         return self.log.resolve(error.slot, error.append_id, timeout_ms=timeout_ms)
 
     def _before_checkpoint(self, log: Log[StoreState]) -> None:

@@ -34,7 +34,6 @@ class SlotLine(NamedTuple):
     requests: int | None
     """The number of requests of other processes in it; None if its writer appended only its own."""
     bytes: int
-    is_contended: bool
 
     @property
     def entry_count(self) -> int:
@@ -53,7 +52,6 @@ def slot_line(record: SlotRecord) -> SlotLine:
         Counter(str(entry.get("type")) for entry in record.entries),
         None if record.requests is None else len(record.requests),
         len(encode_line(record)),
-        record.contended is True,
     )
 
 

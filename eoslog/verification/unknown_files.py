@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 
 from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG
-from eoslog.log.slots import CHECKPOINTS, SLOTS, pending_name, slot_of
+from eoslog.log.append_client import APPEND_KEY_PATH
+from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of
 from eoslog.session.description import COPY_DIRECTORY
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
 from eoslog.state.store_state import StoreState
@@ -94,8 +95,8 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
         elif path.startswith(COPY_DIRECTORY):
             # The decisions of the copy that made this store. They stay, so that no paused copy decides again.
             continue
-        elif _HEARTBEAT.fullmatch(path) or pending_name(path) is not None:
-            # Heartbeats and publications exist only for a short time. A coordinator deletes those of dead processes.
+        elif path == APPEND_KEY_PATH or _HEARTBEAT.fullmatch(path):
+            # Heartbeats exist only for a short time. A coordinator deletes those of dead processes.
             continue
         elif data is not None and not path.startswith(("__", ".")):
             of_topics.add(f"{data[1]}/{data[2]}/")

@@ -1,0 +1,196 @@
+"""The connection of a writer to the append service, if the log announces one.
+
+The service is a hint, and each failure has the same consequence: this process appends by itself. After a failure to
+connect it tries again later. If the service is silent for too long, its connection stays open, and this process does
+not ask again before the service has answered or has closed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import select
+import socket
+import ssl
+from contextlib import suppress
+
+from eoslog.errors import EosLogError
+from eoslog.log.slots import AppendServiceAnnouncement
+from eoslog.storage.append_channel import (
+    GREETING,
+    HEADER_BYTES,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    SERVICE,
+    WRITER,
+    Channel,
+    ChannelError,
+)
+from eoslog.storage.environment import Backoff, Environment
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+
+_logger = logging.getLogger(__name__)
+APPEND_KEY_PATH = "__append_service/key"
+"""The object with the store's append key: 64 random hexadecimal digits. Only processes that append may read it."""
+APPEND_KEY_BYTES = 64
+LARGEST_REQUEST_BYTES = 256 << 10
+"""The largest message to a service (bytes)."""
+LARGEST_ANSWER_BYTES = 1 << 20
+"""The largest answer of a service (bytes)."""
+_LONGEST_GREETING_MS = 1_000
+_PATIENCE_MS = 3_000
+"""The longest wait for an answer (ms). A service answers after one or two records."""
+_PAUSE = Backoff(first_ms=1_000, longest_ms=60_000)
+"""The pauses before another attempt to connect."""
+
+
+class AppendClient:
+    """The connection of one process. Only the leader of its append queue uses it."""
+
+    def __init__(self, store: ObjectStore, environment: Environment) -> None:
+        self._store = store
+        self._environment = environment
+        self._socket: socket.socket | None = None
+        self._channel: Channel | None = None
+        self._service_id = ""
+        """The service of the connection, or of the last attempt to connect."""
+        self._is_silent = False
+        """True if the service did not answer the last message in time."""
+        self._failures = 0
+        self._not_before_ms = 0
+        self._key: bytes | None = None
+
+    def may_reach(self, announced: AppendServiceAnnouncement) -> bool:
+        """Return True if this process should try to reach a service. It sends nothing."""
+        if announced.expires_ms <= self._store.clock.now_ms():
+            return False
+        if announced.service_id != self._service_id:
+            return True
+        if self._socket is None:
+            return self._environment.monotonic_ms() >= self._not_before_ms
+        if not self._is_silent:
+            return True
+        if not select.select([self._socket], [], [], 0)[0]:
+            return False
+        # It answers late, or has ended. Its late answer tells nothing that is not in the log.
+        self.close()
+        return True
+
+    def connect(self, announced: AppendServiceAnnouncement) -> bool:
+        """Connect to a service unless this process is connected to it. Return False if that is not possible now."""
+        if self._socket is not None and announced.service_id == self._service_id:
+            return True
+        self.close()
+        if announced.service_id != self._service_id:
+            self._service_id, self._failures = announced.service_id, 0
+        try:
+            self._connect(announced)
+        except (OSError, ValueError, ObjectNotFound, ChannelError, EosLogError) as error:
+            self.close()
+            self._failures += 1
+            pause_ms = _PAUSE.pause_ms(self._failures)
+            self._not_before_ms = self._environment.monotonic_ms() + int(pause_ms)
+            _logger.info(
+                "%s: the append service at %s cannot be reached, so this process appends by itself: %s",
+                self._store.url,
+                announced.address,
+                error,
+            )
+            return False
+        self._failures = 0
+        return True
+
+    def _connect(self, announced: AppendServiceAnnouncement) -> None:
+        host, _, port = announced.address.rpartition(":")
+        end_ms = self._environment.monotonic_ms() + _LONGEST_GREETING_MS
+        key = self._append_key()
+        connected = socket.create_connection((host.strip("[]"), int(port)), _LONGEST_GREETING_MS / 1000)
+        self._socket = connected
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if announced.certificate_sha256 is not None:
+            self._socket = connected = _secured(connected, announced.certificate_sha256)
+        nonce = self._environment.new_id().encode()
+        connected.sendall(GREETING + nonce)
+        service_nonce = self._read(NONCE_BYTES, end_ms)
+        channel = Channel(key, announced.service_id, nonce, service_nonce, own=WRITER, other=SERVICE)
+        channel.check_proof(self._read(PROOF_BYTES, end_ms))
+        connected.sendall(channel.proof)
+        self._channel, self._is_silent = channel, False
+
+    def _append_key(self) -> bytes:
+        if self._key is None:
+            found = self._store.get(APPEND_KEY_PATH).body
+            if len(found) != APPEND_KEY_BYTES:
+                raise ChannelError(f"{APPEND_KEY_PATH} has {len(found)} bytes, not {APPEND_KEY_BYTES}")
+            self._key = found
+        return self._key
+
+    def ask(self, message: bytes, deadline_ms: int | None) -> bytes:
+        """Send a message, and return the records that the service hands over; empty if it does not answer in time.
+
+        Args:
+            deadline_ms: when the callers give up (elapsed time, ms).
+        """
+        channel, connected = self._channel, self._socket
+        if channel is None or connected is None:
+            return b""
+        end_ms = self._environment.monotonic_ms() + _PATIENCE_MS
+        if deadline_ms is not None:
+            end_ms = min(end_ms, deadline_ms)
+        try:
+            connected.settimeout(_PATIENCE_MS / 1000)
+            connected.sendall(channel.frame(message))
+            header = self._read(HEADER_BYTES, end_ms)
+            body = self._read(channel.length(header, LARGEST_ANSWER_BYTES), end_ms)
+            return channel.check(header, body)
+        except TimeoutError:
+            self._is_silent = True
+        except (OSError, ChannelError) as error:
+            _logger.info("%s: the append service did not answer: %s", self._store.url, error)
+            self.close()
+        return b""
+
+    def _read(self, count: int, end_ms: int) -> bytes:
+        """Read so many bytes.
+
+        Raises:
+            TimeoutError: they do not come in time.
+            OSError: the connection has ended.
+        """
+        assert self._socket is not None
+        found = bytearray()
+        while len(found) < count:
+            left_ms = end_ms - self._environment.monotonic_ms()
+            if left_ms <= 0:
+                raise TimeoutError("the append service is silent")
+            self._socket.settimeout(left_ms / 1000)
+            part = self._socket.recv(count - len(found))
+            if not part:
+                raise ConnectionError("the append service has closed the connection")
+            found += part
+        return bytes(found)
+
+    def close(self) -> None:
+        """Close the connection. The next use opens another one."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.close()
+        self._socket = self._channel = None
+        self._is_silent = False
+
+
+def _secured(connected: socket.socket, certificate_sha256: str) -> ssl.SSLSocket:
+    """Begin TLS with the service that has this certificate. The log names the certificate, so no authority need do so.
+
+    Raises:
+        ChannelError: the service has another certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    secured = context.wrap_socket(connected)
+    certificate = secured.getpeercert(binary_form=True)
+    if certificate is None or hashlib.sha256(certificate).hexdigest() != certificate_sha256:
+        secured.close()
+        raise ChannelError("the append service does not have the TLS certificate that it has announced")
+    return secured

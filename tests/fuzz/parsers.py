@@ -24,9 +24,9 @@ from eoslog.format.segment_index import SegmentIndexes, decode_segment_index, de
 from eoslog.format.statistics import UNKNOWN, decode_statistics
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
 from eoslog.log.checkpoint import decode_root, inline_body
+from eoslog.log.messages import decode_message
 from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
-from eoslog.log.shared_commits import SharedCommits
-from eoslog.log.slots import SlotRecord, decode_line, decode_tail, first_line, pending_path
+from eoslog.log.slots import SlotRecord, decode_line, decode_tail, first_line
 from eoslog.producer.new_columns import _merged_spark_schema, check_spark_schema
 from eoslog.read.history import _decode, operations_of
 from eoslog.read.isolation import IsolationLevel
@@ -90,13 +90,12 @@ def _decoded(entry: dict[str, Any]) -> None:
         decode_checkpoint_entry(entry) if entry.get("type") == CHECKPOINT_ENTRY else decode_entry(entry)
 
 
-def _publication(body: bytes) -> None:
-    """As a process takes in what another one has published: valid requests alone change its draft."""
+def _message(body: bytes) -> None:
+    """As a process takes in what another one has sent: valid requests alone change its draft."""
     machine = StoreMachine()
-    shared = SharedCommits(MemoryStore(Environment()), Environment(), machine)
     state = _state()
     draft = machine.new_draft(state, 1_000)
-    for _, request in shared._decoded(pending_path(999, "0" * 32), body).requests:
+    for _, request in decode_message(body).with_ids:
         child = draft.child()
         with suppress(Exception):
             machine.append_for_another(child, request.entries)
@@ -291,7 +290,7 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "description": lambda body: _ignore(decode_description(body, "memory://fuzz")),
     "slot record": _slot_record,
     "entry": _entry,
-    "publication": _publication,
+    "message": _message,
     "copy decision": lambda body: _ignore(decode_decision(body, NAME)),
     "Delta version": lambda body: _delta_log({f"{0:020d}.json": body}),
     "Delta checkpoint": lambda body: _delta_log({f"{7:020d}.checkpoint.parquet": body, **LAST_CHECKPOINT}),

@@ -196,8 +196,8 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
         elif info.path.endswith(".snapshot"):
             found["producer snapshot"].append(body)
     shareable = [entry for text in found["entry"] if (entry := json.loads(text))["type"] in ("batch", "end")]
-    found["publication"] += [json.dumps({"requests": [{"entries": [entry]}]}).encode() for entry in shareable]
-    found["publication"].append(json.dumps({"requests": [{"entries": shareable[:3]}, {"entries": []}]}).encode())
+    requests = [[{"entries": [entry]}] for entry in shareable] + [[{"entries": shareable[:3]}, {"entries": []}]]
+    found["message"] += [json.dumps({"name": "0" * 32, "slot": 999, "requests": each}).encode() for each in requests]
     target = eoslog.connect(f"memory://{uuid.uuid4().hex}")
     store.admin.copy(target)
     decisions = target.object_store.list(".copy/")

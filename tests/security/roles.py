@@ -42,9 +42,8 @@ def produce(process: Process) -> None:
     with store.producer() as idempotent:
         idempotent.send("payments", b"value", partition=1)
         idempotent.flush()
-        # As it is when many processes write on systems without turns.
+        # As it is on systems without turns.
         store.object_store.host_queue = None
-        store.log.replica.is_contended = True
         idempotent.send("payments", b"value", partition=1)
     for thread in threading.enumerate():
         if thread.name == "eoslog-background":

@@ -182,7 +182,12 @@ def test_a_checkpoint_overtaken_by_a_later_one_leaves_that_in_its_place() -> Non
 def test_a_checkpoint_written_before_the_horizon_is_refused_and_written_again() -> None:
     world = World()
     slow, log = world.created(), world.process()
-    script(slow).before.append(lambda: log.append(move_horizon(world.now_ms)))
+
+    def the_horizon_moves() -> None:
+        log.append(move_horizon(world.now_ms))
+        world.now_ms += 1
+
+    script(slow).before.append(the_horizon_moves)
     world.now_ms += 1
 
     reference = slow.checkpoint()

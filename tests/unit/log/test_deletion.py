@@ -9,8 +9,8 @@ import pytest
 from eoslog.errors import CommitStateUnknown, OutcomeLost
 from eoslog.log.checkpoint import INLINE_PART_BYTES
 from eoslog.log.log import Log
-from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
-from eoslog.log.slots import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_path, slot_of, slot_path
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
+from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of, slot_path
 from tests.unit.log.ledger import Ledger, add, move_horizon
 from tests.unit.log.world import DAY_MS, HOUR_MS, Crashed, Fault, World, environment, names, script
 
@@ -294,57 +294,3 @@ def test_a_slot_deleted_while_its_fate_was_unknown_is_reported_as_such() -> None
 
     with pytest.raises(OutcomeLost):
         log.resolve(1, caught.value.append_id)
-
-
-def publications(log: Log[Ledger]) -> list[str]:
-    return [info.path for info in log.store.list(PENDING)]
-
-
-def test_publications_go_when_they_are_older_than_ten_minutes() -> None:
-    world = World()
-    log = world.created()
-    old, young = pending_path(0, "a" * 32), pending_path(0, "b" * 32)
-    script(log).put(old, b"no matter what")
-    world.now_ms += 1
-    script(log).put(young, b"no matter what")
-    world.now_ms += LONGEST_PENDING_MS
-
-    assert delete_old_publications(log) == 1
-    assert publications(log) == [young]
-    assert delete_old_publications(log) == 0
-
-
-def test_what_is_no_publication_stays_among_them() -> None:
-    world = World()
-    log = world.created()
-    script(log).put(f"{PENDING}notes", b"not ours")
-    world.now_ms += DAY_MS
-
-    assert delete_old_publications(log) == 0
-    assert publications(log) == [f"{PENDING}notes"]
-
-
-def test_the_age_of_a_publication_needs_more_than_one_answer() -> None:
-    world = World()
-    log = world.created()
-    script(log).put(pending_path(0, "a" * 32), b"no matter what")
-    script(log).clock.observe(world.now_ms + DAY_MS)
-
-    assert delete_old_publications(log) == 0
-
-
-def test_a_crash_between_deletes_of_publications_harms_nobody() -> None:
-    for request in range(1, 6):
-        world = World()
-        log = world.created()
-        for letter in "abcd":
-            script(log).put(pending_path(0, letter * 32), b"no matter what")
-        world.now_ms += DAY_MS
-        dying = world.process()
-        script(dying).requests_left = request
-        with contextlib.suppress(Crashed):
-            delete_old_publications(dying)
-
-        assert names(world.process()) == names(log)
-        delete_old_publications(log)
-        assert publications(log) == []

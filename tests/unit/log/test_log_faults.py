@@ -63,6 +63,7 @@ def test_a_writer_that_fell_behind_while_it_waited_catches_up_at_once() -> None:
             other.append(add(f"o{next(numbers)}-{number}"))
 
     environment(log).sleep_ms = others_go_on  # type: ignore[method-assign]
+    script(log).before.extend([lambda: other.append(add("a")), lambda: other.append(add("b"))])
     before = script(log).requests["PUT"]
 
     log.append(add("x"))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -14,91 +10,24 @@ from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailabl
 from eoslog.log.log import Log
 from eoslog.log.slots import first_line, slot_path
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue
 from tests.unit.log.ledger import AlreadyThere, Ledger, add
 from tests.unit.log.queueing import await_queued, held
-from tests.unit.log.test_sharing import PUBLISHED, at, die, record, request_names, share
+from tests.unit.log.turns import (
+    SENT,
+    ScriptedQueue,
+    append_for,
+    at,
+    die,
+    message_of,
+    queued,
+    record,
+    request_names,
+    share,
+)
 from tests.unit.log.world import Crashed, Fault, World, environment, names, script
 
 TAIL = 64 << 10
-
-
-def nothing() -> None:
-    pass
-
-
-@dataclass
-class ScriptedQueue(HostQueue):
-    """A queue where another process has the turn. It calls functions instead of waiting."""
-
-    is_crowded: bool = True
-    is_first: bool = False
-    """Whether this process has the turn at once."""
-    gets_turn: bool = True
-    waits: int = 1
-    """How often it waits until it has its turn."""
-    while_asking: Callable[[], object] = nothing
-    while_waiting: Callable[[], object] = nothing
-    sent: list[bytes] = field(default_factory=list)
-    received: Sequence[bytes] = ()
-    answers: bool = False
-    """Whether the process that has the turn says that it has appended what was sent."""
-    answered: int = 0
-    stopped: socket.socket | None = None
-    patience_ms: int = 1_000
-    hands_over: Callable[[], bytes] = bytes
-    """The records that come with the answer or with the turn."""
-    newest: bytes = b""
-    """The records that this process hands over."""
-
-    @contextmanager
-    def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
-        place = ScriptedPlace(self)
-        yield place
-        self.newest = place.newest
-
-
-class ScriptedPlace(Place):
-    """A place in that queue."""
-
-    def __init__(self, queue: ScriptedQueue) -> None:
-        super().__init__(queue, Environment(), None)
-        self._script = queue
-
-    def take_turn(self) -> bool:
-        return self._script.is_first or self._script.waits == 0
-
-    def ask(self, message: bytes) -> None:
-        self._script.sent.append(message)
-        self._script.while_asking()
-
-    def wait(self) -> bool:
-        self._script.waits -= 1
-        self._script.while_waiting()
-        self.is_appended = self._script.answers
-        self.handed_over = self._script.hands_over()
-        return self._script.gets_turn
-
-    def messages(self) -> Sequence[bytes]:
-        return self._script.received
-
-    def answer(self, count: int) -> None:
-        self._script.answered += count
-
-
-def queued(log: Log[Ledger], *, is_crowded: bool = True) -> ScriptedQueue:
-    """Let another process have the turn from here on."""
-    log.read(lambda state, slot: None)
-    queue = script(log).host_queue = ScriptedQueue()
-    queue.is_crowded = is_crowded
-    return queue
-
-
-def append_for(log: Log[Ledger], messages: Sequence[bytes], name: str = "other") -> int:
-    """Let a process append a name in its turn, and what others have sent to it. Return the slot."""
-    queue = queued(log)
-    queue.is_first, queue.received = True, messages
-    return share(log, name)
 
 
 def test_the_process_that_has_the_turn_appends_what_it_was_sent() -> None:
@@ -265,7 +194,7 @@ def test_of_two_processes_none_sends_its_requests() -> None:
     slot = share(log, "x")
 
     assert queue.sent == [b""]
-    assert PUBLISHED not in environment(log).points
+    assert SENT not in environment(log).points
     assert record(world, slot).requests is None
 
 
@@ -398,7 +327,22 @@ def test_a_message_whose_request_a_record_has_is_passed_over() -> None:
     assert names(log) == ["created", "x", "other"]
 
 
-@pytest.mark.parametrize("message", [b"{", b"{}", b'{"name":"x","requests":[]}'])
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[" * 100_000,
+        b'{"name":"x","slot":1,"requests":[]}',
+        message_of(-1, []),
+        message_of(0, []).replace(b"[]", b"7"),
+        message_of(0, [7]),
+        message_of(0, *[[]] * 1_025),
+        message_of(0, [{"type": "add"}]),
+        message_of(1 << 42, [{"type": "add"}]),
+    ],
+)
 def test_a_malformed_message_is_passed_over(message: bytes) -> None:
     world = World()
     other = world.created()
@@ -408,9 +352,7 @@ def test_a_malformed_message_is_passed_over(message: bytes) -> None:
     assert names(other) == ["created", "other"]
 
 
-@pytest.mark.parametrize(
-    "point", ["log.shared.before_publish", "log.shared.published", "log.shared.appended_by_another"]
-)
+@pytest.mark.parametrize("point", ["log.shared.before_send", "log.shared.sent", "log.shared.appended_by_another"])
 @pytest.mark.parametrize("tail_bytes", [0, TAIL])
 def test_a_death_in_the_queue_leaves_at_most_one_copy(point: str, tail_bytes: int) -> None:
     world = World(tail_bytes=tail_bytes)
@@ -539,4 +481,4 @@ def test_a_request_whose_deadline_is_near_is_not_sent() -> None:
 
     share(log, "x", timeout_ms=500)
 
-    assert PUBLISHED not in environment(log).points
+    assert SENT not in environment(log).points

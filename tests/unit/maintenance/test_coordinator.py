@@ -6,7 +6,6 @@ import pytest
 
 from eoslog import errors
 from eoslog.log.replica import LogConfig
-from eoslog.log.slots import LONGEST_PENDING_MS, PENDING, pending_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
@@ -219,18 +218,6 @@ def test_a_checkpoint_that_was_due_and_never_written_is_written(store: Store, wo
     assert written is not None
     assert written.slot == store.read(lambda state, slot: slot) - 1
     assert coordinator.checkpoint() is None
-
-
-def test_what_writers_published_and_left_behind_is_deleted(store: Store, world: World) -> None:
-    store.object_store.put(pending_path(0, "a" * 32), b"of a writer that died")
-    coordinator = Coordinator(world.process())
-    assert coordinator.delete_old_publications() == 0
-    world.pass_time(LONGEST_PENDING_MS + 1)
-
-    [report] = coordinator.run_once(steps=["delete-old-slots"])
-
-    assert report.did == {"deleted_publications": 1}
-    assert list(store.object_store.list(PENDING)) == []
 
 
 def _kept(store: Store, topic: str) -> list[bytes]:

@@ -17,8 +17,9 @@ from eoslog.errors import StoreAccessDenied
 from eoslog.format.checked_files import crc32c
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.log import checkpoint
+from eoslog.log.append_client import APPEND_KEY_PATH
 from eoslog.log.checkpoint import read_root, write_checkpoint
-from eoslog.log.slots import CHECKPOINTS, PENDING, CheckpointEntry, decode_line, first_line, pending_path, slot_path
+from eoslog.log.slots import CHECKPOINTS, CheckpointEntry, decode_line, first_line, slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
@@ -575,14 +576,15 @@ def test_files_of_refused_delta_writers_are_reported_as_files_that_vacuum_delete
     assert [(each.kind, each.topic) for each in found] == [("files-unreferenced", topic), ("files-unknown", None)]
 
 
-def test_published_requests_are_no_fault_and_other_names_there_are_told(store: Store) -> None:
-    store.object_store.put(pending_path(3, "ab" * 16), b"of a writer that died")
+def test_the_key_of_append_services_is_no_fault_and_other_names_there_are_told(store: Store) -> None:
+    store.object_store.put(APPEND_KEY_PATH, b"0" * 64)
     assert list(store.admin.verify(data=True)) == []
 
-    store.object_store.put(f"{PENDING}notes", b"not ours")
+    other = APPEND_KEY_PATH.replace("key", "notes")
+    store.object_store.put(other, b"not ours")
 
     [found] = store.admin.verify(data=True)
-    assert (found.kind, found.path) == ("files-unknown", f"{PENDING}notes")
+    assert (found.kind, found.path) == ("files-unknown", other)
 
 
 def test_a_file_that_is_gone_between_two_looks_is_missing(store: Store) -> None:

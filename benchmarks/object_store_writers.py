@@ -9,7 +9,8 @@ request. A case without a delay has no proxy. The clients count their requests. 
 below the table tells if the counts differ. ``--store local`` measures a local directory with fsync instead.
 
 Processes of one host share the turns of its queue. The hosts of this benchmark are groups of processes with a queue
-each, all on this machine. ``--no-turns`` takes the queue from all processes.
+each, all on this machine. ``--no-turns`` takes the queue from all processes. ``--service`` starts a coordinator that
+appends for all hosts. Its requests and its CPU are not in the numbers of the writers.
 
 The server, the proxy and the writers share the cores of this machine. So the table shows how busy the cores were, and
 how much of that is the work of this benchmark ("by us"). If the cores are busy, they are the limit, not the store.
@@ -47,6 +48,8 @@ BEGIN_LIMIT_S = 300.0
 """A case has failed if not all of its writers have made a commit after this time."""
 END_LIMIT_S = 120.0
 """A case has failed if its last commits have not ended this time after the window."""
+ANNOUNCEMENT_LIMIT_S = 60.0
+"""A case has failed if its append service is not announced after this time."""
 COLUMNS = (
     "writers",
     "PUT / other (ms)",
@@ -76,6 +79,8 @@ class Case:
     """The delay of a PUT (ms)."""
     other_ms: float = 0.0
     """The delay of any other request (ms)."""
+    service: bool = False
+    """Whether a coordinator appends for all hosts."""
 
     @property
     def writers(self) -> str:
@@ -85,7 +90,7 @@ class Case:
             words.insert(0, f"{self.hosts} hosts")
         if self.threads > 1:
             words.append(f"{self.threads} threads")
-        return " of ".join(words)
+        return " of ".join(words) + (", append service" if self.service else "")
 
     @property
     def delays(self) -> str:
@@ -99,6 +104,7 @@ S3_CASES = (
     Case(processes=24, put_ms=100, other_ms=30),
     Case(processes=8),
     Case(hosts=8, put_ms=100, other_ms=100),
+    Case(hosts=8, processes=3, put_ms=100, other_ms=30, service=True),
 )
 MORE_S3_CASES = (
     Case(processes=2, put_ms=100, other_ms=30),
@@ -122,6 +128,8 @@ class Target:
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The environment variables with which any program reaches the store."""
     proxy: Delay | None = None
     """The proxy between the writers and the store; None if there is no proxy."""
 
@@ -139,9 +147,10 @@ def s3_stores() -> Iterator[NewStore]:
             url = f"s3://{server.new_bucket()}/writers"
             _create_topic(Target(url, server.options()))
             if case.put_ms == case.other_ms == 0:
-                return Target(url, server.options())
+                return Target(url, server.options(), server.variables())
             proxy.set(case.other_ms, put_ms=case.put_ms)
-            return Target(url, server.behind(proxy.url).options(), proxy)
+            behind = server.behind(proxy.url)
+            return Target(url, behind.options(), behind.variables(), proxy)
 
         yield new_store
 
@@ -246,6 +255,8 @@ def measure(case: Case, target: Target, *, seconds: float, warm_up: float, takes
     with ExitStack() as stack:
         hosts = stack.enter_context(tempfile.TemporaryDirectory())
         directories = [tempfile.mkdtemp(dir=hosts) if case.hosts > 1 else None for _ in range(case.hosts)]
+        if case.service:
+            stack.enter_context(_append_service(target))
         started_s = time.monotonic()
         processes = []
         for number in range(case.hosts * case.processes):
@@ -277,6 +288,28 @@ def measure(case: Case, target: Target, *, seconds: float, warm_up: float, takes
 def _proxied(target: Target) -> int:
     """Return the requests that the proxy has counted so far; 0 without a proxy."""
     return target.proxy.total() if target.proxy else 0
+
+
+@contextmanager
+def _append_service(target: Target) -> Iterator[None]:
+    """Start a coordinator that appends for all hosts. It ends with the block.
+
+    Raises:
+        CaseFailed: it was not announced.
+    """
+    command = [sys.executable, "-c", "from eoslog.cli.main import main; main()", "--store", target.url]
+    command += ["coordinator", "--step", "write-checkpoint", "--append-listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=os.environ | dict(target.variables)) as process:
+        try:
+            store = eoslog.connect(target.url, **target.options)  # type: ignore[arg-type]
+            end_s = time.monotonic() + ANNOUNCEMENT_LIMIT_S
+            while store.log.read(lambda state, slot: store.log.replica.append_service) is None:
+                if time.monotonic() > end_s or process.poll() is not None:
+                    raise CaseFailed("the append service was not announced. See its messages.")
+                time.sleep(0.1)
+            yield
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -341,6 +374,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=positive, help="writers of each process (1)")
     parser.add_argument("--put-ms", type=not_negative, help="delay of a PUT (0)")
     parser.add_argument("--other-ms", type=not_negative, help="delay of any other request (0)")
+    parser.add_argument("--service", action="store_true", default=None, help="a coordinator appends for all hosts")
     parser.add_argument("--no-turns", action="store_true", help="without the queue of a host")
     parser.add_argument("--seconds", type=positive, default=20, help="measured time of each case (20)")
     parser.add_argument("--warm-up", type=not_negative, default=5.0, help="seconds of commits before that (5)")

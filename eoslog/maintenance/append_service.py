@@ -49,6 +49,8 @@ _LEASE_MS = 600_000
 """An announcement expires after this time (ms). A service renews it in the second half."""
 _CHECK_S = 10.0
 """How often a service looks whether the log announces it (s)."""
+_LONGEST_DELAY = 0.5
+"""How long the service delays a record for more writers, as a part of the time of the last record."""
 _MOST_BYTES_AT_ONCE = 2 << 20
 """The largest total size of the messages that one record takes (bytes)."""
 _MOST_CONNECTIONS = 4_000
@@ -103,6 +105,10 @@ class AppendService:
         self._condition = threading.Condition()
         """Guards ``_waiting`` and ``_is_ending``."""
         self._is_ending = False
+        self._served: deque[int] = deque(maxlen=2)
+        """How many writers each of the last records served."""
+        self._last_ms = 0
+        """How long the last append took (ms)."""
         self.address = ""
         """The address that the log announces, while the service runs."""
 
@@ -173,6 +179,9 @@ class AppendService:
                 answer = await self._answered(channel.check(header, body))
                 writer.write(channel.frame(answer))
                 await writer.drain()
+        except asyncio.CancelledError:
+            # The service ends.
+            return
         except (TimeoutError, OSError, EOFError, ChannelError, InvalidRequest) as error:
             _logger.debug("%s: a connection to the append service has ended: %s", self._store.url, error)
         finally:
@@ -212,6 +221,11 @@ class AppendService:
             with self._condition:
                 if not self._waiting and not self._is_ending:
                     self._condition.wait(check_s - now_s)
+                    if self._store.environment.monotonic_ms() - now_s * 1000 > self._last_ms:
+                        # The writers of the last records have ended, or write rarely.
+                        self._served.clear()
+                if self._waiting:
+                    self._await_more()
                 taken = self._taken()
                 if self._is_ending and not taken:
                     break
@@ -219,6 +233,16 @@ class AppendService:
                 self._append_for(taken)
             now_s = self._store.environment.monotonic_ms() / 1000
         self._withdraw()
+
+    def _await_more(self) -> None:
+        """Wait a little for the writers that are about to send their next requests. The caller holds the condition.
+
+        Writers that commit in a loop are served by every second record, because they upload files during the other
+        one. A record for the first of them alone would delay all others by the time of a record.
+        """
+        enough = sum(self._served) // 2
+        patience_s = self._last_ms / 1000 * _LONGEST_DELAY
+        self._condition.wait_for(lambda: self._is_ending or len(self._waiting) >= enough, patience_s)
 
     def _taken(self) -> list[_Waiting]:
         """Remove the messages for one record from those that wait."""
@@ -232,6 +256,7 @@ class AppendService:
     def _append_for(self, taken: list[_Waiting]) -> None:
         log = self._store.log
         is_known = False
+        began_ms = self._store.environment.monotonic_ms()
         try:
             log.append_for_others([each.message for each in taken])
             is_known = True
@@ -239,6 +264,8 @@ class AppendService:
             _logger.warning("%s: the append service could not append: %s", self._store.url, error)
         except Exception:
             _logger.exception("%s: the append service could not append", self._store.url)
+        self._served.append(len(taken))
+        self._last_ms = self._store.environment.monotonic_ms() - began_ms
         self._store.environment.reached("service.appended")
         for each in taken:
             # Without records the writer looks into the log itself.

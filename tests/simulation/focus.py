@@ -28,7 +28,7 @@ FOCUSES: Mapping[str, Focus] = {
     "replicas": Focus(
         ("log-slow-writer0", "log-reader0", "log-reader1", "log-upkeep0", "log-upkeep1"), {"pause": 0.01}
     ),
-    "shares": Focus(
+    "races": Focus(
         (
             "log-fast-writer0",
             "log-fast-writer1",
@@ -44,7 +44,7 @@ FOCUSES: Mapping[str, Focus] = {
         {"pause": 0.005, "interrupt": 0.003},
         400,
     ),
-    "sharing-clients": Focus(
+    "racing-clients": Focus(
         (
             "fast-writer0",
             "fast-writer0",

@@ -84,7 +84,7 @@ class LogWriter(Service):
         return self.random.choice((None, 1, 5_000))
 
     def _resolve(self, log: Log[Ledger], name: str, error: CommitStateUnknown, *, is_first: bool) -> None:
-        if error.is_published:
+        if error.is_sent:
             return
         try:
             landed = log.resolve(error.slot, error.append_id, timeout_ms=self._patience_ms())
@@ -106,7 +106,7 @@ class SlowLogWriter(LogWriter):
 
 
 class FastLogWriter(LogWriter):
-    """Adds names without a pause, so that writers compete for slots and share records."""
+    """Adds names without a pause, so that writers compete for slots or share records."""
 
     longest_pause_ms = 2
 
@@ -149,7 +149,7 @@ def _found_or_added(name: str) -> Applying[int]:
         if name in base.slots:
             return base.slots[name]
         if name in draft.names:
-            # A request that this process published before. Another attempt of it goes into the same record.
+            # A request that this process sent before. Another attempt of it goes into the same record.
             return draft.slot
         draft.entries.append({"type": "add", "name": name})
         return draft.slot

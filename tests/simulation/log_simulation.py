@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from eoslog.log.replica import CHECKPOINT_ENTRY
-from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.slots import decode_line, first_line
 from tests.requests import Applying
 from tests.simulation.liveness import check_slots_left
@@ -53,7 +53,7 @@ class LogSimulation(Simulation):
             log = open_log(process)
             for step in (give_up_uploads, write_checkpoint, write_checkpoint):
                 step(log)
-            for delete in (delete_old_slots, delete_old_checkpoints, delete_old_publications):
+            for delete in (delete_old_slots, delete_old_checkpoints):
                 delete(log)
         check_slots_left(self.world, log)
 

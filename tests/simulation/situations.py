@@ -13,7 +13,7 @@ from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.machine import shared_entries
 from eoslog.log.replica import Replica
-from eoslog.log.shared_commits import OwnPublication, SharedCommits
+from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import slot_path
 from eoslog.state import prepared, transactions
 from eoslog.state import state_machine as machine
@@ -31,15 +31,16 @@ APPENDED_BY_ANOTHER = "log.shared.appended_by_another"
 OVERTAKEN_PUBLISHER = "delta.version.overtaken"
 GROUP_COMMIT = "a record had several proposals"
 LOST_GROUP_COMMIT = "a record of several proposals lost its race"
-SHARED_GROUP_COMMIT = "a publication had several requests"
+SHARED_GROUP_COMMIT = "a message had several requests"
+GAVE_WAY = "a process gave way to another host"
 
 SITUATIONS = {
     "uploads": EXPIRED_UPLOAD,
     "replacements": OVERTAKEN_REPLACEMENT,
     "replicas": DELETED_BEHIND_A_REPLICA,
-    "shares": APPENDED_BY_ANOTHER,
+    "races": GAVE_WAY,
     "threads": LOST_GROUP_COMMIT,
-    "sharing-clients": APPENDED_BY_ANOTHER,
+    "racing-clients": GAVE_WAY,
     "queue": APPENDED_BY_ANOTHER,
     "queue-clients": APPENDED_BY_ANOTHER,
     "publications": OVERTAKEN_PUBLISHER,
@@ -56,6 +57,7 @@ def counted(world: World) -> Iterator[None]:
         _count_stale_replicas(world, patch)
         _count_fences(world, patch)
         _count_group_commits(world, patch)
+        _count_yielding(world, patch)
         yield
 
 
@@ -105,7 +107,7 @@ def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
-    original, original_publish = Appender._claim, SharedCommits.publish
+    original, original_message = Appender._claim, SharedCommits.message
 
     def claim(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
         has_won = original(self, base, draft, taken, *arguments)
@@ -113,12 +115,23 @@ def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
             world.marks[GROUP_COMMIT if has_won else LOST_GROUP_COMMIT] += 1
         return has_won
 
-    def publish(self: SharedCommits, replica: Replica[Any], proposals: Iterable[Proposal]) -> OwnPublication:
+    def message(self: SharedCommits, replica: Replica[Any], proposals: Iterable[Proposal], most_bytes: int) -> bytes:
         listed = list(proposals)
-        unpublished = [each for each in listed if shared_entries(each.request) and each.published is None]
-        if len(unpublished) > 1:
+        unsent = [each for each in listed if shared_entries(each.request) and each.sent is None]
+        if len(unsent) > 1:
             world.marks[SHARED_GROUP_COMMIT] += 1
-        return original_publish(self, replica, listed)
+        return original_message(self, replica, listed, most_bytes)
 
     patch.setattr(Appender, "_claim", claim)
-    patch.setattr(SharedCommits, "publish", publish)
+    patch.setattr(SharedCommits, "message", message)
+
+
+def _count_yielding(world: World, patch: pytest.MonkeyPatch) -> None:
+    original = Appender._gives_way
+
+    def gives_way(self: Appender[Any]) -> bool:
+        found = original(self)
+        world.marks[GAVE_WAY] += found
+        return found
+
+    patch.setattr(Appender, "_gives_way", gives_way)

@@ -1,16 +1,14 @@
-"""Mutations of shared commits: what is published, who appends it, and what its process is told."""
+"""Mutations of shared commits: what is sent to another process, who appends it, and what its process is told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from eoslog.errors import EosLogError, StoreUnavailable
 from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.replica import Replica
-from eoslog.log.shared_commits import OwnPublication, SharedCommits
+from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import decode_line
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import transaction_requests, transactions
@@ -23,14 +21,13 @@ from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 from tests.unit.log.ledger import LedgerDraft, LedgerMachine
 
-SHARES = replace(FOCUSES["shares"], faults={"pause": 0.01, "lost_answer": 0.05, "death": 0.0})
 QUEUE = FOCUSES["queue"]
 SHARING = "unit/log/test_sharing.py::"
 TURNS = "unit/log/test_turns.py::"
 REQUESTS = "unit/state/test_shared_requests.py::"
 
 
-@mutation(SHARES)
+@mutation(QUEUE)
 def requests_of_others_taken_as_they_are() -> Iterator[None]:
     """A process does not validate the requests that it appends for others: a record is invalid, and writers stop."""
 
@@ -41,14 +38,14 @@ def requests_of_others_taken_as_they_are() -> Iterator[None]:
         yield
 
 
-@mutation(SHARES)
-def published_request_given_up() -> Iterator[None]:
-    """Who gives up at its deadline forgets that its request is published: what was told not to be appended lands."""
+@mutation(QUEUE)
+def sent_request_given_up() -> Iterator[None]:
+    """Who gives up at its deadline forgets that its request was sent: what was told not to be appended lands."""
     with method(Appender, "_unsettled", lambda self, proposal: self._out_of_time()):
         yield
 
 
-@mutation(SHARES)
+@mutation(QUEUE)
 def answer_of_the_own_attempt() -> Iterator[None]:
     """The answer comes from the own attempt and not from the record that has the request: it names another slot."""
 
@@ -59,46 +56,17 @@ def answer_of_the_own_attempt() -> Iterator[None]:
         yield
 
 
-@mutation(SHARES)
-def unanswered_publication_taken_for_none() -> Iterator[None]:
-    """A publication without an answer counts as none: its request lands after its process was told otherwise."""
-    original = SharedCommits.publish
-
-    def publish(self: SharedCommits, replica: Replica[Any], proposals: Sequence[Proposal]) -> OwnPublication | None:
-        put_new = self._store.put_new
-        lost: list[EosLogError] = []
-
-        def noted(objects: Any) -> None:
-            try:
-                put_new(objects)
-            except StoreUnavailable as error:
-                lost.append(error)
-                raise
-
-        with method(self._store, "put_new", noted):
-            own = original(self, replica, proposals)
-        if lost:
-            for proposal in proposals:
-                if proposal.published is not None:
-                    del replica.awaited[proposal.published.request_id]
-                    proposal.published = None
-        return own
-
-    with method(SharedCommits, "publish", publish):
-        yield
-
-
 @mutation(QUEUE)
 def sent_requests_forgotten() -> Iterator[None]:
     """A process does not look for a request that it sent to another one: what another appended is told refused."""
     original = SharedCommits.message
 
-    def message(self: SharedCommits, replica: Replica[Any], proposals: Sequence[Proposal]) -> bytes:
-        body = original(self, replica, proposals)
+    def message(self: SharedCommits, replica: Replica[Any], proposals: Sequence[Proposal], most_bytes: int) -> bytes:
+        body = original(self, replica, proposals, most_bytes)
         for proposal in proposals:
-            if proposal.published is not None:
-                replica.awaited.pop(proposal.published.request_id, None)
-                proposal.published = None
+            if proposal.sent is not None:
+                replica.awaited.pop(proposal.sent.request_id, None)
+                proposal.sent = None
         return body
 
     with method(SharedCommits, "message", message):
@@ -133,23 +101,10 @@ def records_handed_over_not_checked() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test=SHARING + "test_a_reopened_view_looks_for_its_request_in_the_skipped_records")
+@mutation(unit_test=SHARING + "test_a_reopened_replica_looks_for_its_request_in_the_skipped_records")
 def records_passed_over_not_searched() -> Iterator[None]:
     """A refusal counts though the replica skipped records: a request that another process appended is told refused."""
     with method(Appender, "_refuse", lambda self, proposal, error, base: proposal.fail(error)):
-        yield
-
-
-@mutation(unit_test=SHARING + "test_other_writers_do_not_prolong_the_wait_for_the_dead")
-def patient_while_the_log_goes_on() -> Iterator[None]:
-    """A writer waits as long as records come, whoever's they are: nobody takes over from a process that died."""
-    original = SharedCommits.look
-
-    def look(self: SharedCommits, replica: Replica[Any], own: OwnPublication) -> bool:
-        own.before = []
-        return original(self, replica, own)
-
-    with method(SharedCommits, "look", look):
         yield
 
 

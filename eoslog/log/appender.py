@@ -212,7 +212,8 @@ class Appender(Generic[S]):
         """Settle proposals, record by record."""
         attempts = _Attempts(self.environment.new_id(), -1 if pending and pending[0].first else None)
         while pending := self._left_by_service(pending, attempts):
-            if self.store.host_queue is None or not self.replica.is_open:
+            # The holder of the turn may wait for the append service of this process, so the service takes no turn.
+            if self.store.host_queue is None or not self.replica.is_open or self.announcement is not None:
                 self._take_messages(pending, attempts)
                 pending = self._append_with_others(pending, attempts)
             else:
@@ -255,6 +256,22 @@ class Appender(Generic[S]):
         self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
         self.counts.by_others += sum(proposal.has_landed for proposal in pending)
         return self._patient(pending)
+
+    def _is_let_in(self, deadline_ms: int | None) -> bool:
+        """Ask the append service to leave the next slot to this process. Return True if it does.
+
+        A request that only this process may append would lose each race against a service that is busy.
+
+        Args:
+            deadline_ms: when the callers give up (elapsed time, ms).
+        """
+        announced = self.replica.append_service
+        if announced is None or self.announcement is not None or not self._client.may_reach(announced):
+            return False
+        if not self._client.connect(announced):
+            return False
+        records = self._client.ask(self._shared.request_for_a_slot(self.replica), deadline_ms)
+        return self.replica.follow(records)
 
     def _take_messages(
         self, pending: list[Proposal], attempts: _Attempts, messages: Sequence[Message | None] = ()
@@ -360,7 +377,7 @@ class Appender(Generic[S]):
         """Try to put one record. Return the proposals that are not settled, in their order."""
         replica = self.replica
         attempts.has_lost, attempts.taken_others = False, None
-        if self._gives_way():
+        if not self._is_let_in(earliest_deadline(pending)) and self._gives_way():
             self._look_at_tail(attempts)
             self._claims.back_off(_RACES_TO_GIVE_WAY)
         while pending:

@@ -165,7 +165,7 @@ class Log(Generic[S]):
         Args:
             timeout_ms: begin no further attempt after this time (ms). If a record holds requests of several threads,
                 the earliest of their deadlines applies to it.
-            attempts: the log notes here each put and each publication of the request, before it is sent.
+            attempts: the log notes here each put, and each message with the request, before it is sent.
 
         Raises:
             CommitStateUnknown: the outcome is unknown. The object store did not answer in time, the slot was deleted

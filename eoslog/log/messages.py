@@ -37,6 +37,7 @@ class Message(BaseModel):
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     """The newest slot that the sender knows. The requests are validated on the state after this slot or a later one."""
     requests: Annotated[tuple[PendingRequest, ...], Field(max_length=MOST_REQUESTS)]
+    """Empty if the sender wants to put the next record by itself."""
 
     @property
     def with_ids(self) -> OthersRequests:

@@ -186,7 +186,7 @@ class Replica(Generic[S]):
             ahead = _READ_AHEAD[min(number, len(_READ_AHEAD) - 1)]
             wanted = range(first, first + ahead)
             # After two new records there may be very many more. One request for a slot far ahead shows this. Do not
-            # send it while this process awaits a published request: an opening may skip the record that holds it.
+            # send it while this process awaits a sent request: an opening may skip the record that holds it.
             probes = may_be_far_behind and number >= _ROUND_OF_FIRST_PROBE and not self.awaited
             probed = [wanted[-1] + self._slots_worth_an_opening()] if probes else []
             found = self._read([*wanted, *probed])

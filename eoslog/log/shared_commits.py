@@ -68,6 +68,10 @@ class SharedCommits:
             proposal.attempts.sent.append(sent)
         return encode_message(Message(name=name, slot=replica.slot, requests=tuple(requests))) if requests else b""
 
+    def request_for_a_slot(self, replica: Replica[Any]) -> bytes:
+        """Return a message without requests: its sender puts the next record by itself."""
+        return encode_message(Message(name=self._environment.new_id(), slot=max(0, replica.slot), requests=()))
+
     def decoded(self, messages: Iterable[bytes]) -> list[Message | None]:
         """Return the messages in their order; None for each one that is malformed."""
         found: list[Message | None] = []

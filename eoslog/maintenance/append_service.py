@@ -51,6 +51,10 @@ _CHECK_S = 10.0
 """How often a service looks whether the log announces it (s)."""
 _LONGEST_DELAY = 0.5
 """How long the service delays a record for more writers, as a part of the time of the last record."""
+_LONGEST_WAIT_MS = 200
+"""How long the service leaves a slot to a writer, beside twice the time of the last record (ms)."""
+_PAUSE_MS = 10
+"""The pause between two looks for the writer's record (ms)."""
 _MOST_BYTES_AT_ONCE = 2 << 20
 """The largest total size of the messages that one record takes (bytes)."""
 _MOST_CONNECTIONS = 4_000
@@ -229,7 +233,9 @@ class AppendService:
                 taken = self._taken()
                 if self._is_ending and not taken:
                     break
-            if taken:
+            if taken and not taken[0].message.requests:
+                self._let_in(taken[0])
+            elif taken:
                 self._append_for(taken)
             now_s = self._store.environment.monotonic_ms() / 1000
         self._withdraw()
@@ -245,13 +251,29 @@ class AppendService:
         self._condition.wait_for(lambda: self._is_ending or len(self._waiting) >= enough, patience_s)
 
     def _taken(self) -> list[_Waiting]:
-        """Remove the messages for one record from those that wait."""
+        """Remove the messages for one record from those that wait, or one message whose sender puts a record itself."""
+        if self._waiting and not self._waiting[0].message.requests:
+            return [self._waiting.popleft()]
         taken: list[_Waiting] = []
         room = _MOST_BYTES_AT_ONCE
-        while self._waiting and self._waiting[0].size <= room:
+        while self._waiting and self._waiting[0].message.requests and self._waiting[0].size <= room:
             taken.append(self._waiting.popleft())
             room -= taken[-1].size
         return taken
+
+    def _let_in(self, waiting: _Waiting) -> None:
+        """Leave the next slot to a writer, and wait for its record."""
+        log, environment = self._store.log, self._store.environment
+        slot = log.replica.slot
+        self._tell(waiting, log.replica.newest_records(LARGEST_ANSWER_BYTES, waiting.message.slot))
+        end_ms = environment.monotonic_ms() + _LONGEST_WAIT_MS + 2 * self._last_ms
+        # Its put takes about as long as one of this service.
+        environment.sleep_ms(self._last_ms / 2)
+        try:
+            while log.read(lambda state, newest: newest) <= slot and environment.monotonic_ms() < end_ms:
+                environment.sleep_ms(_PAUSE_MS)
+        except EosLogError as error:
+            _logger.warning("%s: the append service could not read the log: %s", self._store.url, error)
 
     def _append_for(self, taken: list[_Waiting]) -> None:
         log = self._store.log

@@ -418,7 +418,7 @@ def test_an_expected_answer_is_no_error(store: Store, recorded: Recorded) -> Non
         ("eoslog.json", "description"),
         ("__transaction_state/slot/0000000000/00000000000000000001.json", "slot"),
         ("__transaction_state/checkpoint/00000000000000000001-ab.json", "checkpoint"),
-        ("__transaction_state/pending/00000000000000000001-ab.json", "pending"),
+        ("__append_service/key", "other"),
         ("__consumer_groups/ab/member.1", "heartbeat"),
         ("t/ab/0/00000000000000000000/ab.parquet", "data"),
         ("t/ab/0/00000000000000000000/ab.index.parquet", "index"),

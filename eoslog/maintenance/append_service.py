@@ -233,10 +233,8 @@ class AppendService:
                 taken = self._taken()
                 if self._is_ending and not taken:
                     break
-            if taken and not taken[0].message.requests:
-                self._let_in(taken[0])
-            elif taken:
-                self._append_for(taken)
+            if taken:
+                self._serve_writers(taken)
             now_s = self._store.environment.monotonic_ms() / 1000
         self._withdraw()
 
@@ -260,6 +258,12 @@ class AppendService:
             taken.append(self._waiting.popleft())
             room -= taken[-1].size
         return taken
+
+    def _serve_writers(self, taken: list[_Waiting]) -> None:
+        if taken[0].message.requests:
+            self._append_for(taken)
+        else:
+            self._let_in(taken[0])
 
     def _let_in(self, waiting: _Waiting) -> None:
         """Leave the next slot to a writer, and wait for its record."""

@@ -49,7 +49,7 @@ class SimulatedAppendService(AppendService):
             self._store.environment.wait_for(self._has_messages, max(1, check_ms - now_ms) / 1000)
             self._has_messages.clear()
             while taken := self._taken():
-                self._append_for(taken)
+                self._serve_writers(taken)
         self._withdraw()
         del listeners[host]
         for connection, _ in self._channels:

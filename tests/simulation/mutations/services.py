@@ -20,7 +20,6 @@ from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import method, mutation
 
 SERVICES = FOCUSES["append-services"]
-CHANNEL = "unit/log/test_append_service_hints.py::"
 
 
 @mutation(SERVICES)
@@ -117,7 +116,7 @@ def unanswered_request_forgotten() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test=CHANNEL + "test_a_service_appends_nothing_for_a_stranger")
+@mutation(unit_test="unit/maintenance/test_append_service.py::test_a_stranger_without_the_key_changes_nothing")
 def strangers_appended_for() -> Iterator[None]:
     """A service does not check that a writer has the store's key: anybody who reaches its port may write."""
     with (
@@ -127,7 +126,7 @@ def strangers_appended_for() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test=CHANNEL + "test_a_frame_that_is_sent_again_is_refused")
+@mutation(unit_test="unit/storage/test_append_channel.py::test_a_repeated_or_dropped_frame_is_refused")
 def frames_taken_twice() -> Iterator[None]:
     """The HMAC of a frame does not have its number: somebody between the two repeats or drops frames."""
     original = Channel._hmac

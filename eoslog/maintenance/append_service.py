@@ -312,7 +312,7 @@ class AppendService:
             if found is not None and found.service_id == self._service_id:
                 if found.expires_ms > now_ms + _LEASE_MS // 2:
                     return
-            elif found is not None and found.expires_ms > now_ms:
+            elif found is not None and found.is_current(now_ms):
                 log.appender.announcement = replace(self._announce(), replaces=None)
                 if self._answers(found):
                     return

@@ -110,7 +110,7 @@ test-deep: setup s3-server ## Run the slow tests, except those of interrupts, an
 	$(PYTEST) -m slow tests --ignore=tests/spark --ignore=tests/interrupts
 	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)
-	@set -e; for focus in uploads replacements replicas races threads racing-clients queue queue-clients publications fences; do \
+	@set -e; for focus in uploads replacements replicas races threads racing-clients queue queue-clients append-services append-service-clients publications fences; do \
 		echo "$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS)"; \
 		$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS); done
 	$(PYTEST) --dist worksteal -m slow tests/spark

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import select
+import selectors
 import socket
 import ssl
 from contextlib import suppress
@@ -70,7 +70,7 @@ class AppendClient:
             return self._environment.monotonic_ms() >= self._not_before_ms
         if not self._is_silent:
             return True
-        if not select.select([self._socket], [], [], 0)[0]:
+        if not self._has_input():
             return False
         # It answers late, or has ended. Its late answer tells nothing that is not in the log.
         self.close()
@@ -86,10 +86,9 @@ class AppendClient:
         try:
             self._connect(announced)
         except (OSError, ValueError, ObjectNotFound, ChannelError, EosLogError) as error:
-            self.close()
-            self._failures += 1
-            pause_ms = _PAUSE.pause_ms(self._failures)
-            self._not_before_ms = self._environment.monotonic_ms() + int(pause_ms)
+            # Another service may have made another key, after somebody deleted this one.
+            self._key = None
+            self._fail()
             _logger.info(
                 "%s: the append service at %s cannot be reached, so this process appends by itself: %s",
                 self._store.url,
@@ -104,9 +103,8 @@ class AppendClient:
         host, _, port = announced.address.rpartition(":")
         end_ms = self._environment.monotonic_ms() + _LONGEST_GREETING_MS
         key = self._append_key()
-        connected = socket.create_connection((host.strip("[]"), int(port)), _LONGEST_GREETING_MS / 1000)
+        connected = self._opened(host.strip("[]"), int(port))
         self._socket = connected
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if announced.certificate_sha256 is not None:
             self._socket = connected = _secured(connected, announced.certificate_sha256)
         nonce = self._environment.new_id().encode()
@@ -116,6 +114,12 @@ class AppendClient:
         channel.check_proof(self._read(PROOF_BYTES, end_ms))
         connected.sendall(channel.proof)
         self._channel, self._is_silent = channel, False
+
+    def _opened(self, host: str, port: int) -> socket.socket:
+        """Return a connection to an address. The simulation has another one."""
+        connected = socket.create_connection((host, port), _LONGEST_GREETING_MS / 1000)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
 
     def _append_key(self) -> bytes:
         if self._key is None:
@@ -134,12 +138,19 @@ class AppendClient:
         channel, connected = self._channel, self._socket
         if channel is None or connected is None:
             return b""
-        end_ms = self._environment.monotonic_ms() + _PATIENCE_MS
+        now_ms = self._environment.monotonic_ms()
+        end_ms = now_ms + _PATIENCE_MS
         if deadline_ms is not None:
             end_ms = min(end_ms, deadline_ms)
         try:
-            connected.settimeout(_PATIENCE_MS / 1000)
+            connected.settimeout(max(1, end_ms - now_ms) / 1000)
             connected.sendall(channel.frame(message))
+        except OSError as error:
+            # The service may have a part of the frame. It would wait for the rest, and never answer.
+            _logger.info("%s: the append service takes no message: %s", self._store.url, error)
+            self._fail()
+            return b""
+        try:
             header = self._read(HEADER_BYTES, end_ms)
             body = self._read(channel.length(header, LARGEST_ANSWER_BYTES), end_ms)
             return channel.check(header, body)
@@ -169,6 +180,23 @@ class AppendClient:
                 raise ConnectionError("the append service has closed the connection")
             found += part
         return bytes(found)
+
+    def _has_input(self) -> bool:
+        """Return True if a read from the connection would not wait."""
+        assert self._socket is not None
+        try:
+            # Not select(), which refuses the numbers of sockets in processes with very many open files.
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._socket, selectors.EVENT_READ)
+                return bool(selector.select(0))
+        except OSError:
+            return False
+
+    def _fail(self) -> None:
+        """Close the connection, and open no other one for a while."""
+        self.close()
+        self._failures += 1
+        self._not_before_ms = self._environment.monotonic_ms() + int(_PAUSE.pause_ms(self._failures))
 
     def close(self) -> None:
         """Close the connection. The next use opens another one."""

@@ -79,6 +79,31 @@ FOCUSES: Mapping[str, Focus] = {
         1_000,
         has_queue=True,
     ),
+    "append-services": Focus(
+        (
+            "log-append-service0",
+            "log-append-service1",
+            *(f"log-fast-writer{number}" for number in range(4)),
+            "log-threads0",
+            "log-upkeep0",
+        ),
+        {"pause": 0.003},
+        800,
+    ),
+    "append-service-clients": Focus(
+        (
+            "fast-append-service0",
+            "fast-append-service1",
+            "fast-writer0",
+            "fast-writer0",
+            "fast-writer1",
+            "fast-idempotent0",
+            "fast-idempotent1",
+            "fast-two-phase0",
+        ),
+        {"pause": 0.003},
+        1_000,
+    ),
     "publications": Focus(
         ("writer0", "table0", "focus-publisher0", "focus-publisher1", "focus-publisher2"), {"pause": 0.02}, 600
     ),

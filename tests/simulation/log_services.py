@@ -10,6 +10,7 @@ from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from tests.requests import Applying
+from tests.simulation.append_network import SimulatedClient
 from tests.simulation.ledger import Ledger as Told
 from tests.simulation.ledger import Outcome
 from tests.simulation.service import PATIENCES_MS, SLOT_RETENTION_MS, Service, watch_locks
@@ -27,6 +28,7 @@ def open_log(process: Process, *, has_threads: bool = False) -> Log[Ledger]:
     config = LogConfig(slot_retention_ms=SLOT_RETENTION_MS, checkpoint_slots=4, commit_timeout_ms=patience_ms)
     store = SimulatedStore(process, environment, tail_bytes=process.world.tail_bytes)
     log = Log(store, LedgerMachine(), environment, config)
+    log.appender._client = SimulatedClient(process, store, environment)
     watch_locks(process, log)
     return log
 

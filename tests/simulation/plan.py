@@ -7,6 +7,7 @@ import random
 from dataclasses import asdict, dataclass, field, replace
 
 from eoslog.state.sequences import LAST_USABLE_EPOCH
+from tests.simulation.append_services import AppendServiceProcess, LogAppendServiceProcess
 from tests.simulation.faults import Faults
 from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.ledger import Ledger
@@ -47,6 +48,8 @@ SPARK_EVERY = 10
 """Of mixed seeds, every tenth is one of Spark's, and another one of topics that are deleted and created again."""
 THREADS_EVERY = 4
 """Of seeds of a log alone, every fourth has a process of several threads."""
+SERVED_EVERY = 4
+"""Of seeds of a log alone, every fourth has append services."""
 TAIL_BYTES = (0, 4_000)
 """How much of the log's tail a record repeats, on local disk and on S3."""
 LONG_STEPS = 1_000
@@ -69,6 +72,7 @@ KINDS: dict[str, type[Service]] = {
     "log-slow-writer": SlowLogWriter,
     "log-fast-writer": FastLogWriter,
     "log-threads": LogThreads,
+    "log-append-service": LogAppendServiceProcess,
     "topic-admin": Recreator,
     "topic-writer": RecreatedWriter,
     "topic-idempotent": RecreatedIdempotent,
@@ -87,6 +91,7 @@ KINDS: dict[str, type[Service]] = {
     "focus-compactor": Compactor,
     "focus-publisher": Publisher,
     "focus-writer": ShortLivedWriter,
+    "fast-append-service": AppendServiceProcess,
     "fast-writer": FastTransactionalWriter,
     "fast-idempotent": FastIdempotentWriter,
     "fast-two-phase": FastTwoPhaseWriter,
@@ -124,6 +129,13 @@ LOG_HISTORIES = (
     ("log-writer0", "log-writer1", "log-upkeep0", "log-upkeep1", "log-reader0"),
 )
 """A log without topics, in which names are written: cheap histories of who gets which slot."""
+LOG_SERVICE_HISTORIES = (
+    ("log-append-service0", "log-fast-writer0", "log-fast-writer1"),
+    ("log-append-service0", "log-append-service1", "log-fast-writer0", "log-upkeep0"),
+    ("log-append-service0", "log-append-service0", "log-fast-writer0", "log-writer0", "log-reader0"),
+    ("log-append-service0", "log-threads0", "log-fast-writer0"),
+)
+"""The same with append services, which writers find in the log."""
 LOG_THREAD_HISTORIES = (
     ("log-threads0", "log-writer0"),
     ("log-threads0", "log-upkeep0", "log-reader0"),
@@ -183,6 +195,9 @@ class Plan:
         if seed % THREADS_EVERY == THREADS_EVERY - 1:
             services = LOG_THREAD_HISTORIES[seed // THREADS_EVERY % len(LOG_THREAD_HISTORIES)]
             faults = replace(planned.faults, pause=pause, interrupt=chooser.choice((0.0, 0.001, 0.01)))
+        elif seed % SERVED_EVERY == SERVED_EVERY - 2:
+            services = LOG_SERVICE_HISTORIES[seed // SERVED_EVERY % len(LOG_SERVICE_HISTORIES)]
+            faults = replace(planned.faults, pause=pause)
         else:
             services = LOG_HISTORIES[seed % len(LOG_HISTORIES)]
             faults = replace(planned.faults, pause=pause)

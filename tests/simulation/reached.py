@@ -99,6 +99,11 @@ _SPARK = (
 )
 _LOG = (
     "append repeated",
+    "append service: it has appended a request",
+    "append service: it is silent",
+    "append service: nobody listens",
+    "append service: the announced one does not answer another one",
+    "fault: connection cut",
     "cut read detected",
     "log.checkpoint.overtaken",
     "told: CommitStateUnknown",

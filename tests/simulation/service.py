@@ -11,6 +11,7 @@ from eoslog.errors import AbortableError, ApplicationRecoverableError, CorruptRe
 from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
 from eoslog.store import Store
+from tests.simulation.append_network import SimulatedClient
 from tests.simulation.ledger import Ledger
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process, World
@@ -26,13 +27,14 @@ ROWS_GO = (TABLE, TOTALS)
 """Topics whose rows are compacted away or replaced by newer ones."""
 
 
-def open_store(process: Process) -> Store:
+def open_store(process: Process, *, has_threads: bool = False) -> Store:
     """The store, as a process that was just started holds it."""
-    environment = SimulatedEnvironment(process)
+    environment = SimulatedEnvironment(process, has_threads=has_threads)
     patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
     config = LogConfig(slot_retention_ms=SLOT_RETENTION_MS, checkpoint_slots=8, commit_timeout_ms=patience_ms)
     tail_bytes = process.world.tail_bytes
     store = Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)
+    store.log.appender._client = SimulatedClient(process, store.object_store, environment)
     watch_locks(process, store.log)
     return store
 

@@ -28,6 +28,7 @@ OVERTAKEN_REPLACEMENT = "segment.replacement.overtaken"
 DELETED_BEHIND_A_REPLICA = "the slot after a stale replica was deleted"
 FENCED_BY_ITS_ID_ALONE = "a batch was fenced that its partition would take"
 APPENDED_BY_ANOTHER = "log.shared.appended_by_another"
+APPENDED_BY_SERVICE = "append service: it has appended a request"
 OVERTAKEN_PUBLISHER = "delta.version.overtaken"
 GROUP_COMMIT = "a record had several proposals"
 LOST_GROUP_COMMIT = "a record of several proposals lost its race"
@@ -43,6 +44,8 @@ SITUATIONS = {
     "racing-clients": GAVE_WAY,
     "queue": APPENDED_BY_ANOTHER,
     "queue-clients": APPENDED_BY_ANOTHER,
+    "append-services": APPENDED_BY_SERVICE,
+    "append-service-clients": APPENDED_BY_SERVICE,
     "publications": OVERTAKEN_PUBLISHER,
     "fences": FENCED_BY_ITS_ID_ALONE,
 }
@@ -58,6 +61,7 @@ def counted(world: World) -> Iterator[None]:
         _count_fences(world, patch)
         _count_group_commits(world, patch)
         _count_yielding(world, patch)
+        _count_served(world, patch)
         yield
 
 
@@ -135,3 +139,15 @@ def _count_yielding(world: World, patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(Appender, "_gives_way", gives_way)
+
+
+def _count_served(world: World, patch: pytest.MonkeyPatch) -> None:
+    original = Appender._left_by_service
+
+    def left_by_service(self: Appender[Any], *arguments: Any) -> list[Proposal]:
+        before = self.counts.by_others
+        left = original(self, *arguments)
+        world.marks[APPENDED_BY_SERVICE] += self.counts.by_others > before
+        return left
+
+    patch.setattr(Appender, "_left_by_service", left_by_service)

@@ -18,6 +18,7 @@ import greenlet
 from eoslog.log.slots import slot_of
 from eoslog.storage.latch import Latch
 from eoslog.storage.object_store import StoredObject
+from tests.simulation.append_network import Listener
 from tests.simulation.choices import Choices
 from tests.simulation.faults import CLOCK_JUMPS_MS, LATE_BY_MS, LONG_PAUSES_MS, Faults
 from tests.simulation.line import Line
@@ -233,6 +234,8 @@ class World:
         """How much of the log's tail a record repeats: none, as on local disk, or some, as on S3."""
         self.line: Line | None = None
         """The processes that queue up before they append; None if they do not, as on S3."""
+        self.listeners: dict[str, Listener] = {}
+        """The append services that listen, by the names of their hosts."""
         self._restarts: list[tuple[int, Restartable]] = []
         self.thread = threading.get_ident()
         self.scheduler = greenlet.getcurrent()

@@ -8,6 +8,7 @@ from tests.simulation.mutations import (
     publication,
     readers,
     segments,
+    services,
     sharing,
     slots,
     streams,
@@ -17,7 +18,20 @@ from tests.simulation.mutations import (
 )
 from tests.simulation.mutations.mutation import MUTATIONS, Mutation
 
-MODULES = (slots, sharing, threads, deletion, producers, transactions, readers, segments, topics, streams, publication)
+MODULES = (
+    slots,
+    sharing,
+    services,
+    threads,
+    deletion,
+    producers,
+    transactions,
+    readers,
+    segments,
+    topics,
+    streams,
+    publication,
+)
 """Those that register mutations, in the order of the page."""
 
 BY_HISTORIES: dict[str, Mutation] = {name: each for name, each in MUTATIONS.items() if each.unit_test is None}

@@ -1,0 +1,140 @@
+"""Mutations of append services and of the writers that use them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from unittest import mock
+
+from eoslog.errors import EosLogError
+from eoslog.log.append_client import AppendClient
+from eoslog.log.append_queue import Proposal
+from eoslog.log.appender import Appender
+from eoslog.log.replica import Replica
+from eoslog.log.slots import SlotRecord, decode_line, first_line
+from eoslog.maintenance.append_service import AppendService
+from eoslog.storage.append_channel import Channel
+from tests.simulation.focus import FOCUSES
+from tests.simulation.mutations.mutation import method, mutation
+
+SERVICES = FOCUSES["append-services"]
+CHANNEL = "unit/log/test_append_service_hints.py::"
+
+
+@mutation(SERVICES)
+def answered_before_the_record_is_in_the_log() -> Iterator[None]:
+    """A service answers before its put is known: a request is told committed whose record lost its race."""
+
+    def append_for(self: AppendService, taken: list[Any]) -> None:
+        log = self._store.log
+        claim = log.appender._claim
+        left = list(taken)
+
+        def answer_first(base: Any, draft: Any, own: Any, record: SlotRecord, body: bytes) -> bool | None:
+            while left:
+                self._tell(left.pop(), b"%d\n" % record.slot + first_line(body))
+            return claim(base, draft, own, record, body)
+
+        with mock.patch.object(log.appender, "_claim", answer_first), suppress(EosLogError):
+            log.append_for_others([each.message for each in taken])
+        for each in left:
+            self._tell(each, b"")
+
+    with method(AppendService, "_append_for", append_for):
+        yield
+
+
+@mutation(SERVICES)
+def records_after_a_gap_followed() -> Iterator[None]:
+    """A writer folds records of a service that do not continue its own: its state lacks the records between them."""
+
+    def follow(self: Replica[Any], records: bytes) -> bool:
+        first, *lines = records.split(b"\n")
+        for slot, line in enumerate(lines, int(first or 0)):
+            if slot > self.slot:
+                self.fold(decode_line(line, slot), line)
+        return bool(lines)
+
+    with method(Replica, "follow", follow):
+        yield
+
+
+@mutation(SERVICES)
+def dead_service_awaited() -> Iterator[None]:
+    """A writer waits for the answer of a service without an end: it does not append by itself, and stands still."""
+    original = AppendClient.ask
+
+    def ask(self: AppendClient, message: bytes, deadline_ms: int | None) -> bytes:
+        answer = original(self, message, deadline_ms)
+        if self._socket is None or self._is_silent:
+            self._environment.wait_for(threading.Event())
+        return answer
+
+    with method(AppendClient, "ask", ask):
+        yield
+
+
+@mutation(SERVICES)
+def any_answer_taken_for_success() -> Iterator[None]:
+    """A writer takes an answer for success, whatever the records say: a request that was left out is told committed."""
+    original = Appender._left_by_service
+
+    def left_by_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
+        sent_before = [proposal for proposal in pending if proposal.sent is not None]
+        left = original(self, pending, attempts)
+        for proposal in left:
+            is_answered = self._client._socket is not None and not self._client._is_silent
+            if proposal.sent is not None and proposal not in sent_before and is_answered:
+                proposal.answer = self.replica.slot
+                proposal.finish()
+        return [proposal for proposal in left if not proposal.done]
+
+    with method(Appender, "_left_by_service", left_by_service):
+        yield
+
+
+@mutation(SERVICES)
+def unanswered_request_forgotten() -> Iterator[None]:
+    """A writer forgets a request that a service did not answer: it lands after it was told not to be appended."""
+    original = Appender._left_by_service
+
+    def left_by_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
+        patient = self._patient
+
+        def forget(proposals: list[Proposal]) -> list[Proposal]:
+            for proposal in proposals:
+                if proposal.sent is not None and not proposal.has_landed:
+                    self.replica.awaited.pop(proposal.sent.request_id, None)
+                    proposal.sent = None
+            return patient(proposals)
+
+        with mock.patch.object(self, "_patient", forget):
+            return original(self, pending, attempts)
+
+    with method(Appender, "_left_by_service", left_by_service):
+        yield
+
+
+@mutation(unit_test=CHANNEL + "test_a_service_appends_nothing_for_a_stranger")
+def strangers_appended_for() -> Iterator[None]:
+    """A service does not check that a writer has the store's key: anybody who reaches its port may write."""
+    with (
+        method(Channel, "check_proof", lambda self, proof: None),
+        method(Channel, "check", lambda self, header, body: body),
+    ):
+        yield
+
+
+@mutation(unit_test=CHANNEL + "test_a_frame_that_is_sent_again_is_refused")
+def frames_taken_twice() -> Iterator[None]:
+    """The HMAC of a frame does not have its number: somebody between the two repeats or drops frames."""
+    original = Channel._hmac
+
+    def unnumbered(self: Channel, side: bytes, body: bytes) -> bytes:
+        self._numbers[side] = 0
+        return original(self, side, body)
+
+    with method(Channel, "_hmac", unnumbered):
+        yield

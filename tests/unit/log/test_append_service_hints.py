@@ -1,0 +1,197 @@
+"""Whatever an append service does, a writer loses nothing by it but time."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from eoslog.log import append_client
+from eoslog.log.append_client import APPEND_KEY_PATH, LARGEST_REQUEST_BYTES, AppendClient
+from eoslog.log.slots import AppendServiceAnnouncement
+from eoslog.storage.append_channel import (
+    GREETING,
+    HEADER_BYTES,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    SERVICE,
+    WRITER,
+    Channel,
+    ChannelError,
+)
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+
+SERVICE_ID = "ab" * 16
+KEY = b"k" * 64
+
+
+class Connection:
+    """The service's side of a connection, after the greeting."""
+
+    def __init__(self, connected: socket.socket, channel: Channel) -> None:
+        self.socket = connected
+        self.channel = channel
+
+    def message(self) -> bytes:
+        header = read(self.socket, HEADER_BYTES)
+        return self.channel.check(header, read(self.socket, self.channel.length(header, LARGEST_REQUEST_BYTES)))
+
+    def answer(self, body: bytes) -> None:
+        self.socket.sendall(self.channel.frame(body))
+
+
+def read(connected: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        part = connected.recv(count - len(found))
+        if not part:
+            raise EOFError
+        found += part
+    return found
+
+
+@contextmanager
+def serving(serve: Callable[[Connection], None], *, key: bytes = KEY) -> Iterator[AppendServiceAnnouncement]:
+    """Within it, a service greets each writer, and then calls ``serve``."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def greet() -> None:
+        while True:
+            try:
+                connected, _ = listening.accept()
+            except OSError:
+                return
+            with connected, suppress(OSError, EOFError, ChannelError):
+                nonce = read(connected, len(GREETING) + NONCE_BYTES)[len(GREETING) :]
+                channel = Channel(key, SERVICE_ID, nonce, b"s" * NONCE_BYTES, own=SERVICE, other=WRITER)
+                connected.sendall(b"s" * NONCE_BYTES + channel.proof)
+                channel.check_proof(read(connected, PROOF_BYTES))
+                serve(Connection(connected, channel))
+
+    thread = threading.Thread(target=greet, daemon=True)
+    thread.start()
+    try:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        yield AppendServiceAnnouncement(service_id=SERVICE_ID, address=address, expires_ms=2**52)
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+@pytest.fixture
+def client(memory_store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppendClient]:
+    monkeypatch.setattr(append_client, "_PATIENCE_MS", 200)
+    memory_store.put(APPEND_KEY_PATH, KEY)
+    made = AppendClient(memory_store, Environment())
+    yield made
+    made.close()
+
+
+def test_a_silent_service_is_asked_again_after_its_late_answer(client: AppendClient) -> None:
+    is_awake = threading.Event()
+    has_answered = threading.Event()
+
+    def serve(connection: Connection) -> None:
+        connection.message()
+        is_awake.wait()
+        connection.answer(b"late")
+        has_answered.set()
+
+    with serving(serve) as announced:
+        assert client.connect(announced)
+        assert client.ask(b"first", None) == b""
+        assert not client.may_reach(announced)
+        is_awake.set()
+        has_answered.wait()
+
+        assert await_true(lambda: client.may_reach(announced))
+        assert client.connect(announced)
+        assert client.ask(b"second", None) == b"late"
+        client.close()
+
+
+def wait_after(step: Callable[[], object], event: threading.Event) -> None:
+    step()
+    event.wait()
+
+
+def await_true(condition: Callable[[], bool]) -> bool:
+    """Wait for what another thread brings about."""
+    while not condition():
+        Environment().sleep_ms(1)
+    return True
+
+
+def test_a_silent_service_is_passed_over_by_a_process_with_very_many_open_files(client: AppendClient) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1_200:
+        pytest.skip("this system allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1_200), hard))
+    is_over = threading.Event()
+    files = [socket.socket() for _ in range(1_050)]
+    try:
+        with serving(lambda connection: wait_after(connection.message, is_over)) as announced:
+            assert client.connect(announced)
+            assert client.ask(b"first", None) == b""
+
+            assert not client.may_reach(announced)
+            is_over.set()
+            client.close()
+    finally:
+        for file in files:
+            file.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_message_of_which_a_stopped_service_took_a_part_ends_the_connection(client: AppendClient) -> None:
+    """The service would wait for the rest, and this process for an answer, for ever."""
+    is_awake = threading.Event()
+    received: list[bytes] = []
+
+    def serve(connection: Connection) -> None:
+        is_awake.wait()
+        received.append(connection.message())
+        connection.answer(b"records")
+
+    with serving(serve) as announced:
+        assert client.connect(announced)
+        assert client.ask(b"x" * (32 << 20), None) == b""
+        is_awake.set()
+
+        assert await_true(lambda: client.may_reach(announced))
+        assert client.connect(announced)
+        assert client.ask(b"second", None) == b"records"
+        client.close()
+
+    assert received == [b"second"]
+
+
+def test_a_message_is_sent_no_longer_than_until_the_deadline(
+    client: AppendClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_client, "_PATIENCE_MS", 600_000)
+    is_over = threading.Event()
+
+    with serving(lambda connection: wait_after(lambda: None, is_over)) as announced:
+        assert client.connect(announced)
+        deadline_ms = Environment().monotonic_ms() + 50
+
+        assert client.ask(b"x" * (32 << 20), deadline_ms) == b""
+        is_over.set()
+
+
+def test_a_new_key_is_read_after_the_proof_of_the_old_one_has_failed(
+    client: AppendClient, memory_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(lambda connection: connection.answer(b""), key=b"n" * 64) as announced:
+        assert not client.connect(announced)
+        memory_store.put(APPEND_KEY_PATH, b"n" * 64)
+
+        assert client.connect(announced)
+        client.close()

@@ -17,6 +17,7 @@ import socket
 import ssl
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -220,7 +221,7 @@ class AppendService:
         now_s = self._store.environment.monotonic_ms() / 1000
         while True:
             if now_s >= check_s:
-                self._check_announcement()
+                self._attempt("announce itself", self._check_announcement)
                 check_s = now_s + _CHECK_S
             with self._condition:
                 if not self._waiting and not self._is_ending:
@@ -234,11 +235,28 @@ class AppendService:
                 if self._is_ending and not taken:
                     break
             if taken and not taken[0].message.requests:
-                self._let_in(taken[0])
+                self._attempt("let a writer in", lambda: self._let_in(taken[0]))
             elif taken:
                 self._append_for(taken)
             now_s = self._store.environment.monotonic_ms() / 1000
-        self._withdraw()
+        # Without the withdrawal writers find that nobody listens.
+        self._attempt("withdraw", self._withdraw)
+
+    def _attempt(self, what: str, step: Callable[[], object]) -> bool:
+        """Run a step. Return False if it fails. Then writers append by themselves, and the service goes on.
+
+        Args:
+            what: what the service could not do, for the log.
+        """
+        try:
+            step()
+        except EosLogError as error:
+            _logger.warning("%s: the append service could not %s: %s", self._store.url, what, error)
+        except Exception:
+            _logger.exception("%s: the append service could not %s", self._store.url, what)
+        else:
+            return True
+        return False
 
     def _await_more(self) -> None:
         """Wait a little for the writers that are about to send their next requests. The caller holds the condition.
@@ -269,23 +287,14 @@ class AppendService:
         end_ms = environment.monotonic_ms() + _LONGEST_WAIT_MS + 2 * self._last_ms
         # Its put takes about as long as one of this service.
         environment.sleep_ms(self._last_ms / 2)
-        try:
-            while log.read(lambda state, newest: newest) <= slot and environment.monotonic_ms() < end_ms:
-                environment.sleep_ms(_PAUSE_MS)
-        except EosLogError as error:
-            _logger.warning("%s: the append service could not read the log: %s", self._store.url, error)
+        while log.read(lambda state, newest: newest) <= slot and environment.monotonic_ms() < end_ms:
+            environment.sleep_ms(_PAUSE_MS)
 
     def _append_for(self, taken: list[_Waiting]) -> None:
         log = self._store.log
-        is_known = False
         began_ms = self._store.environment.monotonic_ms()
-        try:
-            log.append_for_others([each.message for each in taken])
-            is_known = True
-        except EosLogError as error:
-            _logger.warning("%s: the append service could not append: %s", self._store.url, error)
-        except Exception:
-            _logger.exception("%s: the append service could not append", self._store.url)
+        messages = [each.message for each in taken]
+        is_known = self._attempt("append", lambda: log.append_for_others(messages))
         self._served.append(len(taken))
         self._last_ms = self._store.environment.monotonic_ms() - began_ms
         self._store.environment.reached("service.appended")
@@ -305,23 +314,19 @@ class AppendService:
     def _check_announcement(self) -> None:
         """Announce this service, unless another one is announced and answers."""
         log = self._store.log
-        try:
-            found = log.read(lambda state, slot: log.replica.append_service)
-            now_ms = self._store.object_store.clock.now_ms()
-            replaced = None
-            if found is not None and found.service_id == self._service_id:
-                if found.expires_ms > now_ms + _LEASE_MS // 2:
-                    return
-            elif found is not None and found.is_current(now_ms):
-                log.appender.announcement = replace(self._announce(), replaces=None)
-                if self._answers(found):
-                    return
-                replaced = found.service_id
-            log.announce(replace(self._announce(), replaces=replaced))
-            _logger.info("%s: the append service at %s is announced", self._store.url, self.address)
-        except EosLogError as error:
-            # Writers append by themselves. The next check tries again.
-            _logger.warning("%s: the append service could not be announced: %s", self._store.url, error)
+        found = log.read(lambda state, slot: log.replica.append_service)
+        now_ms = self._store.object_store.clock.now_ms()
+        replaced = None
+        if found is not None and found.service_id == self._service_id:
+            if found.expires_ms > now_ms + _LEASE_MS // 2:
+                return
+        elif found is not None and found.is_current(now_ms):
+            log.appender.announcement = self._announce()
+            if self._answers(found):
+                return
+            replaced = found.service_id
+        log.announce(replace(self._announce(), replaces=replaced))
+        _logger.info("%s: the append service at %s is announced", self._store.url, self.address)
 
     def _answers(self, other: AppendServiceAnnouncement) -> bool:
         """Return True if another service lives: a connection alone would stay open while its process is stopped."""
@@ -340,10 +345,8 @@ class AppendService:
             return
         try:
             log.announce(replace(self._announce(), is_withdrawn=True))
-        except EosLogError as error:
-            # Writers find that nobody listens.
-            _logger.warning("%s: the append service could not withdraw: %s", self._store.url, error)
-        log.appender.announcement = None
+        finally:
+            log.appender.announcement = None
 
 
 def _append_key(store: Session) -> bytes:

@@ -62,7 +62,7 @@ class AppendClient:
 
     def may_reach(self, announced: AppendServiceAnnouncement) -> bool:
         """Return True if this process should try to reach a service. It sends nothing."""
-        if announced.expires_ms <= self._store.clock.now_ms():
+        if not announced.is_current(self._store.clock.now_ms()):
             return False
         if announced.service_id != self._service_id:
             return True

@@ -582,7 +582,7 @@ class Appender(Generic[S]):
         """Return the append service that the next record announces."""
         found, own = self.replica.append_service, self.announcement
         now_ms = self.store.clock.now_ms()
-        if found is not None and found.expires_ms <= now_ms:
+        if found is not None and not found.is_current(now_ms):
             found = None
         if own is None or (found is not None and found.service_id not in (own.service_id, own.replaces)):
             return found

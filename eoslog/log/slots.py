@@ -25,6 +25,8 @@ LARGEST_RECORD_BYTES = 64 << 20
 ROOT = "__transaction_state/"
 SLOTS = ROOT + "slot/"
 CHECKPOINTS = ROOT + "checkpoint/"
+LONGEST_LEASE_MS = 3_600_000
+"""The longest time for which a record may announce an append service (ms)."""
 GROUP_SIZE = 1000
 _SLOTS_AT_ONCE = 32
 """How many slots ``records_backwards`` reads in parallel."""
@@ -106,6 +108,13 @@ class AppendServiceAnnouncement(BaseModel):
     """When writers stop to use it (ms by the store's clock)."""
     certificate_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """The SHA-256 of the service's TLS certificate (DER); None: the service does not use TLS."""
+
+    def is_current(self, now_ms: int) -> bool:
+        """Return True if it has not expired at ``now_ms`` (ms by the store's clock).
+
+        No service announces itself for longer than ``LONGEST_LEASE_MS``. A forged one would otherwise stay for ever.
+        """
+        return now_ms < self.expires_ms <= now_ms + LONGEST_LEASE_MS
 
 
 class SlotRecord(BaseModel):

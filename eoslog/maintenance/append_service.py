@@ -17,6 +17,7 @@ import socket
 import ssl
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -51,6 +52,9 @@ _CHECK_S = 10.0
 """How often a service looks whether the log announces it (s)."""
 _LONGEST_DELAY = 0.5
 """How long the service delays a record for more writers, as a part of the time of the last record."""
+_LONGEST_RECORD_MS = 1_000
+"""A record may take longer while the object store does not answer, or while this process is stopped. Later records take
+no longer for that (ms)."""
 _LONGEST_WAIT_MS = 200
 """How long the service leaves a slot to a writer, beside twice the time of the last record (ms)."""
 _PAUSE_MS = 10
@@ -112,7 +116,7 @@ class AppendService:
         self._served: deque[int] = deque(maxlen=2)
         """How many writers each of the last records served."""
         self._last_ms = 0
-        """How long the last append took (ms)."""
+        """How long the last append took (ms), at most ``_LONGEST_RECORD_MS``."""
         self.address = ""
         """The address that the log announces, while the service runs."""
 
@@ -220,7 +224,7 @@ class AppendService:
         now_s = self._store.environment.monotonic_ms() / 1000
         while True:
             if now_s >= check_s:
-                self._check_announcement()
+                self._attempt("announce itself", self._check_announcement)
                 check_s = now_s + _CHECK_S
             with self._condition:
                 if not self._waiting and not self._is_ending:
@@ -236,7 +240,24 @@ class AppendService:
             if taken:
                 self._serve_writers(taken)
             now_s = self._store.environment.monotonic_ms() / 1000
-        self._withdraw()
+        # Without the withdrawal writers find that nobody listens.
+        self._attempt("withdraw", self._withdraw)
+
+    def _attempt(self, what: str, step: Callable[[], object]) -> bool:
+        """Run a step. Return False if it fails. Then writers append by themselves, and the service goes on.
+
+        Args:
+            what: what the service could not do, for the log.
+        """
+        try:
+            step()
+        except EosLogError as error:
+            _logger.warning("%s: the append service could not %s: %s", self._store.url, what, error)
+        except Exception:
+            _logger.exception("%s: the append service could not %s", self._store.url, what)
+        else:
+            return True
+        return False
 
     def _await_more(self) -> None:
         """Wait a little for the writers that are about to send their next requests. The caller holds the condition.
@@ -263,7 +284,7 @@ class AppendService:
         if taken[0].message.requests:
             self._append_for(taken)
         else:
-            self._let_in(taken[0])
+            self._attempt("let a writer in", lambda: self._let_in(taken[0]))
 
     def _let_in(self, waiting: _Waiting) -> None:
         """Leave the next slot to a writer, and wait for its record."""
@@ -273,25 +294,16 @@ class AppendService:
         end_ms = environment.monotonic_ms() + _LONGEST_WAIT_MS + 2 * self._last_ms
         # Its put takes about as long as one of this service.
         environment.sleep_ms(self._last_ms / 2)
-        try:
-            while log.read(lambda state, newest: newest) <= slot and environment.monotonic_ms() < end_ms:
-                environment.sleep_ms(_PAUSE_MS)
-        except EosLogError as error:
-            _logger.warning("%s: the append service could not read the log: %s", self._store.url, error)
+        while log.read(lambda state, newest: newest) <= slot and environment.monotonic_ms() < end_ms:
+            environment.sleep_ms(_PAUSE_MS)
 
     def _append_for(self, taken: list[_Waiting]) -> None:
         log = self._store.log
-        is_known = False
         began_ms = self._store.environment.monotonic_ms()
-        try:
-            log.append_for_others([each.message for each in taken])
-            is_known = True
-        except EosLogError as error:
-            _logger.warning("%s: the append service could not append: %s", self._store.url, error)
-        except Exception:
-            _logger.exception("%s: the append service could not append", self._store.url)
+        messages = [each.message for each in taken]
+        is_known = self._attempt("append", lambda: log.append_for_others(messages))
         self._served.append(len(taken))
-        self._last_ms = self._store.environment.monotonic_ms() - began_ms
+        self._last_ms = min(_LONGEST_RECORD_MS, self._store.environment.monotonic_ms() - began_ms)
         self._store.environment.reached("service.appended")
         for each in taken:
             # Without records the writer looks into the log itself.
@@ -309,23 +321,19 @@ class AppendService:
     def _check_announcement(self) -> None:
         """Announce this service, unless another one is announced and answers."""
         log = self._store.log
-        try:
-            found = log.read(lambda state, slot: log.replica.append_service)
-            now_ms = self._store.object_store.clock.now_ms()
-            replaced = None
-            if found is not None and found.service_id == self._service_id:
-                if found.expires_ms > now_ms + _LEASE_MS // 2:
-                    return
-            elif found is not None and found.expires_ms > now_ms:
-                log.appender.announcement = replace(self._announce(), replaces=None)
-                if self._answers(found):
-                    return
-                replaced = found.service_id
-            log.announce(replace(self._announce(), replaces=replaced))
-            _logger.info("%s: the append service at %s is announced", self._store.url, self.address)
-        except EosLogError as error:
-            # Writers append by themselves. The next check tries again.
-            _logger.warning("%s: the append service could not be announced: %s", self._store.url, error)
+        found = log.read(lambda state, slot: log.replica.append_service)
+        now_ms = self._store.object_store.clock.now_ms()
+        replaced = None
+        if found is not None and found.service_id == self._service_id:
+            if found.expires_ms > now_ms + _LEASE_MS // 2:
+                return
+        elif found is not None and found.is_current(now_ms):
+            log.appender.announcement = self._announce()
+            if self._answers(found):
+                return
+            replaced = found.service_id
+        log.announce(replace(self._announce(), replaces=replaced))
+        _logger.info("%s: the append service at %s is announced", self._store.url, self.address)
 
     def _answers(self, other: AppendServiceAnnouncement) -> bool:
         """Return True if another service lives: a connection alone would stay open while its process is stopped."""
@@ -344,10 +352,8 @@ class AppendService:
             return
         try:
             log.announce(replace(self._announce(), is_withdrawn=True))
-        except EosLogError as error:
-            # Writers find that nobody listens.
-            _logger.warning("%s: the append service could not withdraw: %s", self._store.url, error)
-        log.appender.announcement = None
+        finally:
+            log.appender.announcement = None
 
 
 def _append_key(store: Session) -> bytes:

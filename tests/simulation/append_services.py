@@ -44,13 +44,13 @@ class SimulatedAppendService(AppendService):
         while not self._must_end():
             now_ms = self._store.environment.monotonic_ms()
             if now_ms >= check_ms:
-                self._check_announcement()
+                self._attempt("be announced", self._check_announcement)
                 check_ms = now_ms + _CHECK_MS
             self._store.environment.wait_for(self._has_messages, max(1, check_ms - now_ms) / 1000)
             self._has_messages.clear()
             while taken := self._taken():
                 self._serve_writers(taken)
-        self._withdraw()
+        self._attempt("withdraw", self._withdraw)
         del listeners[host]
         for connection, _ in self._channels:
             connection.close()

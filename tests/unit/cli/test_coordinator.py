@@ -181,3 +181,44 @@ def test_wrong_usage_is_explained(command: Command, store: eoslog.Store, argumen
 
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
+
+
+def test_with_append_listen_it_appends_for_writers_until_sigterm(command: Command, store: eoslog.Store) -> None:
+    process = command.start("coordinator", "--step", "vacuum", "--append-listen", "127.0.0.1:0")
+    try:
+        while store.log.read(lambda state, slot: store.log.replica.append_service) is None:
+            time.sleep(0.02)
+        producer = store.producer("tx", staged=True)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"one")
+        producer.commit_transaction()
+        assert store.log.appender.counts.by_others == 1
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+
+    assert process.returncode == 0
+    assert b"appending for writers on all hosts: 127.0.0.1:" in told
+    assert store.log.read(lambda state, slot: store.log.replica.append_service) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--once", "--append-listen", "127.0.0.1:0"), "leave --append-listen out"),
+        (("--advertise", "host:1"), "need --append-listen"),
+        (("--append-certificate", "file"), "need --append-listen"),
+        (("--append-listen", "9300"), "host:port"),
+        (("--append-listen", "0.0.0.0:0"), "advertise"),
+        (("--append-listen", "127.0.0.1:0", "--append-certificate", "none.pem"), "both"),
+    ],
+)
+def test_options_of_the_append_service_that_make_no_sense_are_refused(
+    command: Command, store: eoslog.Store, options: tuple[str, ...], told: str
+) -> None:
+    result = command.run("coordinator", *options)
+
+    assert result.exit_code != 0
+    assert told in result.output

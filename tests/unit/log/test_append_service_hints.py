@@ -7,12 +7,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from eoslog.log import append_client
 from eoslog.log.append_client import APPEND_KEY_PATH, LARGEST_REQUEST_BYTES, AppendClient
+from eoslog.log.log import Log
+from eoslog.log.messages import Message, PendingRequest
 from eoslog.log.slots import AppendServiceAnnouncement
+from eoslog.maintenance.append_service import AppendService, _Waiting
+from eoslog.session.session import Session
 from eoslog.storage.append_channel import (
     GREETING,
     HEADER_BYTES,
@@ -25,6 +31,8 @@ from eoslog.storage.append_channel import (
 )
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.unit.log.ledger import Ledger
+from tests.unit.log.world import HOUR_MS, World, environment, names, script
 
 SERVICE_ID = "ab" * 16
 KEY = b"k" * 64
@@ -195,3 +203,33 @@ def test_a_new_key_is_read_after_the_proof_of_the_old_one_has_failed(
 
         assert client.connect(announced)
         client.close()
+
+
+class ServiceOfALog(AppendService):
+    """A service without sockets."""
+
+    def __init__(self, log: Log[Ledger]) -> None:
+        store = SimpleNamespace(log=log, environment=log.environment, object_store=log.store, url=log.store.url)
+        super().__init__(cast(Session, store), "localhost:1")
+
+    def _tell(self, waiting: _Waiting, records: bytes) -> None:
+        pass
+
+
+def asking(*requests: PendingRequest) -> list[_Waiting]:
+    """A writer that waits for a service."""
+    return [_Waiting(Message(name="ab" * 16, slot=0, requests=requests), 1, cast(Any, None))]
+
+
+def test_a_service_that_was_stopped_waits_no_longer_for_a_writer_that_it_lets_in() -> None:
+    world = World()
+    log = world.created()
+    service = ServiceOfALog(log)
+    script(log).before.append(lambda: environment(log).sleep_ms(HOUR_MS // 60))
+    service._serve_writers(asking(PendingRequest(entries=({"type": "add", "name": "x"},))))
+    began_ms = world.now_ms
+
+    service._serve_writers(asking())
+
+    assert names(log) == ["created", "x"]
+    assert world.now_ms - began_ms < 10_000

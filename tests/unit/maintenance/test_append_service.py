@@ -21,7 +21,7 @@ from eoslog.errors import InvalidOption
 from eoslog.log import append_client
 from eoslog.log.append_client import APPEND_KEY_PATH, AppendClient
 from eoslog.log.appender import Announce
-from eoslog.log.slots import AppendServiceAnnouncement, SlotRecord, records_backwards
+from eoslog.log.slots import LONGEST_LEASE_MS, AppendServiceAnnouncement, SlotRecord, records_backwards
 from eoslog.maintenance import append_service
 from eoslog.maintenance.append_service import AppendService
 from eoslog.producer.producer import Producer
@@ -272,9 +272,12 @@ def append_key(store: Store) -> bytes:
     return append_service._append_key(store)
 
 
-def test_an_expired_announcement_is_neither_used_nor_repeated(connected: Callable[[], Store]) -> None:
+@pytest.mark.parametrize("lease_ms", [0, LONGEST_LEASE_MS + 60_000])
+def test_an_announcement_that_has_expired_or_is_forged_is_neither_used_nor_repeated(
+    connected: Callable[[], Store], lease_ms: int
+) -> None:
     with listening() as listener:
-        announce(connected(), address_of(listener), lease_ms=0)
+        announce(connected(), address_of(listener), lease_ms=lease_ms)
         store = connected()
         commit(writer(store), b"one")
 

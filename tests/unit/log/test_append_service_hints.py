@@ -23,7 +23,7 @@ from eoslog.storage.append_channel import (
     Channel,
     ChannelError,
 )
-from eoslog.storage.environment import Environment
+from eoslog.storage.environment import Environment, host_time_ms
 from eoslog.storage.memory_store import MemoryStore
 
 SERVICE_ID = "ab" * 16
@@ -77,7 +77,7 @@ def serving(serve: Callable[[Connection], None], *, key: bytes = KEY) -> Iterato
     thread.start()
     try:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        yield AppendServiceAnnouncement(service_id=SERVICE_ID, address=address, expires_ms=2**52)
+        yield AppendServiceAnnouncement(service_id=SERVICE_ID, address=address, expires_ms=host_time_ms() + 600_000)
     finally:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()

@@ -50,8 +50,6 @@ _LEASE_MS = 600_000
 """An announcement expires after this time (ms). A service renews it in the second half."""
 _CHECK_S = 10.0
 """How often a service looks whether the log announces it (s)."""
-_LONGEST_DELAY = 0.5
-"""How long the service delays a record for more writers, as a part of the time of the last record."""
 _LONGEST_RECORD_MS = 1_000
 """A record may take longer while the object store does not answer, or while this process is stopped. Later records take
 no longer for that (ms)."""
@@ -113,8 +111,6 @@ class AppendService:
         self._condition = threading.Condition()
         """Guards ``_waiting`` and ``_is_ending``."""
         self._is_ending = False
-        self._served: deque[int] = deque(maxlen=2)
-        """How many writers each of the last records served."""
         self._last_ms = 0
         """How long the last append took (ms), at most ``_LONGEST_RECORD_MS``."""
         self.address = ""
@@ -229,9 +225,6 @@ class AppendService:
             with self._condition:
                 if not self._waiting and not self._is_ending:
                     self._condition.wait(check_s - now_s)
-                    if self._store.environment.monotonic_ms() - now_s * 1000 > self._last_ms:
-                        # The writers of the last records have ended, or write rarely.
-                        self._served.clear()
                 if self._waiting:
                     self._await_more()
                 taken = self._taken()
@@ -260,14 +253,9 @@ class AppendService:
         return False
 
     def _await_more(self) -> None:
-        """Wait a little for the writers that are about to send their next requests. The caller holds the condition.
-
-        Writers that commit in a loop are served by every second record, because they upload files during the other
-        one. A record for the first of them alone would delay all others by the time of a record.
-        """
-        enough = sum(self._served) // 2
-        patience_s = self._last_ms / 1000 * _LONGEST_DELAY
-        self._condition.wait_for(lambda: self._is_ending or len(self._waiting) >= enough, patience_s)
+        """Wait a little for writers that are about to send their next requests. The caller holds the condition."""
+        enough, patience_ms = self._store.log.appender.worth_waiting()
+        self._condition.wait_for(lambda: self._is_ending or len(self._waiting) >= enough, patience_ms / 1000)
 
     def _taken(self) -> list[_Waiting]:
         """Remove the messages for one record from those that wait, or one message whose sender puts a record itself."""
@@ -302,7 +290,6 @@ class AppendService:
         began_ms = self._store.environment.monotonic_ms()
         messages = [each.message for each in taken]
         is_known = self._attempt("append", lambda: log.append_for_others(messages))
-        self._served.append(len(taken))
         self._last_ms = min(_LONGEST_RECORD_MS, self._store.environment.monotonic_ms() - began_ms)
         self._store.environment.reached("service.appended")
         for each in taken:

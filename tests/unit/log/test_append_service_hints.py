@@ -29,7 +29,7 @@ from eoslog.storage.append_channel import (
     Channel,
     ChannelError,
 )
-from eoslog.storage.environment import Environment
+from eoslog.storage.environment import Environment, host_time_ms
 from eoslog.storage.memory_store import MemoryStore
 from tests.unit.log.ledger import Ledger
 from tests.unit.log.world import HOUR_MS, World, environment, names, script
@@ -85,7 +85,7 @@ def serving(serve: Callable[[Connection], None], *, key: bytes = KEY) -> Iterato
     thread.start()
     try:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        yield AppendServiceAnnouncement(service_id=SERVICE_ID, address=address, expires_ms=2**52)
+        yield AppendServiceAnnouncement(service_id=SERVICE_ID, address=address, expires_ms=host_time_ms() + 600_000)
     finally:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()

@@ -63,6 +63,9 @@ _RACES_TO_GIVE_WAY = 2
 """A process that gives way pauses longer than one that has lost many races."""
 _SHORTEST_TIME_MS = 1_000
 """A request with less time left is not sent to another process (ms)."""
+_LONGEST_PUT_MS = 1_000
+"""A put may take longer while the object store does not answer, or while this process is stopped. The next record waits no
+longer for that (ms)."""
 _LONGEST_RACE = 5
 """After so many lost races the pause no longer changes. A lost race means that another process appended."""
 
@@ -149,7 +152,7 @@ class Appender(Generic[S]):
         self._append_id_of_host = ""
         """The append id of the newest record that a process of this host is known to have put."""
         self._put_ms = 0
-        """How long the last put of a record took (ms)."""
+        """How long the last put of a record took, at most ``_LONGEST_PUT_MS``."""
         self._competes_until_ms = 0
         """Until when this process expects that other hosts compete for slots (elapsed time, ms)."""
         self._gave_way_ms = environment.monotonic_ms()
@@ -393,7 +396,7 @@ class Appender(Generic[S]):
         """Try to put one record. Return the proposals that are not settled, in their order."""
         replica = self.replica
         attempts.has_lost, attempts.taken_others = False, None
-        if not self._is_let_in(earliest_deadline(pending)) and self._gives_way():
+        if pending and not self._is_let_in(earliest_deadline(pending)) and self._gives_way():
             self._look_at_tail(attempts)
             self._claims.back_off(_RACES_TO_GIVE_WAY)
         while pending:
@@ -628,7 +631,7 @@ class Appender(Generic[S]):
         began_ms = self.environment.monotonic_ms()
         try:
             winner = self._claims.put_until_known(slot, body, append_id, deadline_ms=earliest_deadline(taken))
-            self._put_ms = self.environment.monotonic_ms() - began_ms
+            self._put_ms = min(_LONGEST_PUT_MS, self.environment.monotonic_ms() - began_ms)
         except UnsupportedFormat as error:
             if replica.is_long_after(replica.dated(asked)):
                 raise self._claims.unknown(slot, append_id) from error

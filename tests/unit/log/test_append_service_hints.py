@@ -233,3 +233,17 @@ def test_a_service_that_was_stopped_waits_no_longer_for_a_writer_that_it_lets_in
 
     assert names(log) == ["created", "x"]
     assert world.now_ms - began_ms < 10_000
+
+
+def test_a_record_does_not_wait_long_for_requests_after_a_put_that_took_long() -> None:
+    world = World()
+    log = world.created()
+    service = ServiceOfALog(log)
+    script(log).before.append(lambda: environment(log).sleep_ms(HOUR_MS))
+    entries = [{"type": "add", "name": name} for name in "xy"]
+    service._serve_writers(asking(*(PendingRequest(entries=(entry,)) for entry in entries)))
+
+    count, patience_ms = log.appender.worth_waiting()
+
+    assert count == 1
+    assert patience_ms < 1_000

@@ -25,6 +25,7 @@ from eoslog.storage.append_channel import (
     WRITER,
     Channel,
     ChannelError,
+    service_name,
 )
 from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
@@ -107,10 +108,11 @@ class AppendClient:
         self._socket = connected
         if announced.certificate_sha256 is not None:
             self._socket = connected = _secured(connected, announced.certificate_sha256)
+        name = service_name(announced.service_id, self._store.location)
         nonce = self._environment.new_id().encode()
         connected.sendall(GREETING + nonce)
         service_nonce = self._read(NONCE_BYTES, end_ms)
-        channel = Channel(key, announced.service_id, nonce, service_nonce, own=WRITER, other=SERVICE)
+        channel = Channel(key, name, nonce, service_nonce, own=WRITER, other=SERVICE)
         channel.check_proof(self._read(PROOF_BYTES, end_ms))
         connected.sendall(channel.proof)
         self._channel, self._is_silent = channel, False

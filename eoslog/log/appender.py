@@ -63,9 +63,6 @@ _RACES_TO_GIVE_WAY = 2
 """A process that gives way pauses longer than one that has lost many races."""
 _SHORTEST_TIME_MS = 1_000
 """A request with less time left is not sent to another process (ms)."""
-_LONGEST_PUT_MS = 1_000
-"""A put may take longer while the object store does not answer, or while this process is stopped. The next record waits no
-longer for that (ms)."""
 _LONGEST_RACE = 5
 """After so many lost races the pause no longer changes. A lost race means that another process appended."""
 
@@ -151,8 +148,6 @@ class Appender(Generic[S]):
         """What this process announces in the records that it puts; None if it is no append service."""
         self._append_id_of_host = ""
         """The append id of the newest record that a process of this host is known to have put."""
-        self._put_ms = 0
-        """How long the last put of a record took, at most ``_LONGEST_PUT_MS``."""
         self._competes_until_ms = 0
         """Until when this process expects that other hosts compete for slots (elapsed time, ms)."""
         self._gave_way_ms = environment.monotonic_ms()
@@ -278,18 +273,6 @@ class Appender(Generic[S]):
         records = self._client.ask(self._shared.request_for_a_slot(self.replica), deadline_ms)
         return self.replica.follow(records)
 
-    def worth_waiting(self) -> tuple[int, int]:
-        """Return for how many requests the next record should wait, and for how long (ms).
-
-        Writers that commit in a loop upload their files during one record, and have their requests in the next one. A
-        record for the first of them alone would delay all others by the time of a record. So a record waits for half of
-        the requests of the last two records, at most half as long as the last put took.
-        """
-        if self.environment.monotonic_ms() > self.replica.advanced_ms + self._put_ms:
-            # The writers of these records have ended, or write rarely.
-            return 0, 0
-        return sum(self.replica.request_counts) // 2, self._put_ms // 2
-
     def _take_messages(
         self, pending: list[Proposal], attempts: _Attempts, messages: Sequence[Message | None] = ()
     ) -> None:
@@ -313,8 +296,6 @@ class Appender(Generic[S]):
             if not place.take_turn() and self._is_overtaken_in_queue(place, pending, attempts):
                 self.environment.reached("log.shared.appended_by_another")
                 return self._patient(pending)
-            if self.store.is_remote:
-                place.await_messages(*self.worth_waiting())
             messages = place.messages()
             self._take_messages(pending, attempts, self._shared.decoded(messages))
             pending = self._append_with_others(self._patient(pending), attempts)
@@ -628,10 +609,8 @@ class Appender(Generic[S]):
         for proposal in taken:
             proposal.in_flight = InFlight(slot, append_id)
             proposal.attempts.puts[proposal.in_flight] = proposal.answer
-        began_ms = self.environment.monotonic_ms()
         try:
             winner = self._claims.put_until_known(slot, body, append_id, deadline_ms=earliest_deadline(taken))
-            self._put_ms = min(_LONGEST_PUT_MS, self.environment.monotonic_ms() - began_ms)
         except UnsupportedFormat as error:
             if replica.is_long_after(replica.dated(asked)):
                 raise self._claims.unknown(slot, append_id) from error

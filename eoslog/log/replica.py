@@ -116,10 +116,6 @@ class Replica(Generic[S]):
         """How often this replica was opened. An opening may skip slots."""
         self.included: dict[str, None] = {}
         """The names of the messages whose requests are in the newest records, the oldest first."""
-        self.advanced_ms = 0
-        """When this replica moved to its slot (elapsed time, ms)."""
-        self.request_counts: deque[int] = deque(maxlen=2)
-        """The number of requests in each of the two newest records that processes sent to another one."""
         self.awaited: dict[str, Callable[[Sequence[dict[str, Any]], int], None]] = {}
         """Callbacks by request id. The fold calls one with the request's entries and slot when a record has it."""
         self.invalid: str | None = None
@@ -360,8 +356,6 @@ class Replica(Generic[S]):
         slot = self.slot = record.slot
         self.append_id = record.append_id
         self.append_service = record.append_service
-        self.request_counts.append(len(record.requests or ()))
-        self.advanced_ms = self.environment.monotonic_ms()
         for request in record.requests or ():
             self.included[request.request_id.partition("-")[0]] = None
         while len(self.included) > _MOST_INCLUDED:
@@ -558,7 +552,6 @@ class Replica(Generic[S]):
         self.checkpoint, self.previous_checkpoint = other.checkpoint, other.previous_checkpoint
         self.checkpoint_root, self.checkpoint_bytes = other.checkpoint_root, other.checkpoint_bytes
         self.append_service, self.included = other.append_service, other.included
-        self.request_counts, self.advanced_ms = other.request_counts, other.advanced_ms
         self.opening += 1
         self._tail, self._tail_bytes = other._tail, other._tail_bytes
 

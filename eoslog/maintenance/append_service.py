@@ -42,6 +42,7 @@ from eoslog.storage.append_channel import (
     WRITER,
     Channel,
     ChannelError,
+    service_name,
 )
 from eoslog.storage.put_once import put_once
 
@@ -102,6 +103,7 @@ class AppendService:
             raise InvalidOption(f"writers cannot connect to {listen}. Name the address that they can reach: advertise")
         self._tls, self._certificate_sha256 = _tls(certificate, private_key)
         self._service_id = store.environment.new_id()
+        self._name = service_name(self._service_id, store.object_store.location)
         self._key = b""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -198,7 +200,7 @@ class AppendService:
             raise ChannelError("the other side is no writer")
         writer_nonce = await reader.readexactly(NONCE_BYTES)
         service_nonce = self._store.environment.new_id().encode()
-        channel = Channel(self._key, self._service_id, writer_nonce, service_nonce, own=SERVICE, other=WRITER)
+        channel = Channel(self._key, self._name, writer_nonce, service_nonce, own=SERVICE, other=WRITER)
         writer.write(service_nonce + channel.proof)
         await writer.drain()
         channel.check_proof(await reader.readexactly(PROOF_BYTES))
@@ -225,8 +227,6 @@ class AppendService:
             with self._condition:
                 if not self._waiting and not self._is_ending:
                     self._condition.wait(check_s - now_s)
-                if self._waiting:
-                    self._await_more()
                 taken = self._taken()
                 if self._is_ending and not taken:
                     break
@@ -251,11 +251,6 @@ class AppendService:
         else:
             return True
         return False
-
-    def _await_more(self) -> None:
-        """Wait a little for writers that are about to send their next requests. The caller holds the condition."""
-        enough, patience_ms = self._store.log.appender.worth_waiting()
-        self._condition.wait_for(lambda: self._is_ending or len(self._waiting) >= enough, patience_ms / 1000)
 
     def _taken(self) -> list[_Waiting]:
         """Remove the messages for one record from those that wait, or one message whose sender puts a record itself."""
@@ -335,7 +330,9 @@ class AppendService:
 
     def _withdraw(self) -> None:
         log = self._store.log
-        if log.appender.announcement is None:
+        found = log.replica.append_service
+        if found is None or found.service_id != self._service_id:
+            log.appender.announcement = None
             return
         try:
             log.announce(replace(self._announce(), is_withdrawn=True))

@@ -26,21 +26,32 @@ class ChannelError(Exception):
     """The other side has not the key, or is no append service or writer, or the bytes were changed on the way."""
 
 
+def service_name(service_id: str, location: str) -> str:
+    """Return what only one service of one store has.
+
+    Args:
+        service_id: the id that the service has announced.
+        location: the location of the store. A copy of the store has the same announcement and the same key, and its
+            writers must not send their requests to the service of the original.
+    """
+    return f"{service_id} {location}"
+
+
 class Channel:
     """One side of a connection, without its socket."""
 
     def __init__(
-        self, key: bytes, service_id: str, writer_nonce: bytes, service_nonce: bytes, *, own: bytes, other: bytes
+        self, key: bytes, service: str, writer_nonce: bytes, service_nonce: bytes, *, own: bytes, other: bytes
     ) -> None:
         """
         Args:
             key: the store's append key.
-            service_id: the id that the service has announced.
+            service: what only this service has, as ``service_name`` returns it.
             own, other: which side this one is, and which the other one: ``SERVICE`` or ``WRITER``.
         """
         self._own, self._other = own, other
         # A proof of one side is no proof of the other side, and neither is a frame's HMAC.
-        context = service_id.encode() + writer_nonce + service_nonce
+        context = service.encode() + writer_nonce + service_nonce
         self._proofs = {side: hmac.digest(key, b"proof of the " + side + context, "sha256") for side in (own, other)}
         self._keys = {side: hmac.digest(key, b"frames of the " + side + context, "sha256") for side in (own, other)}
         self._numbers = {own: 0, other: 0}

@@ -250,19 +250,6 @@ class Place:
             _close(self._holder)
             self._holder = None
 
-    def await_messages(self, count: int, patience_ms: int) -> None:
-        """Wait until so many processes wait for the end of this turn, or until the time is up."""
-        end_ms = self._environment.monotonic_ms() + patience_ms
-        self._accept()
-        while self._turn is not None and len(self._waiting) < count:
-            waiting, left_ms = len(self._waiting), end_ms - self._environment.monotonic_ms()
-            if left_ms <= 0 or not _is_ready(self._turn, left_ms):
-                return
-            self._accept()
-            if len(self._waiting) == waiting:
-                # This process has too many open files.
-                return
-
     def messages(self) -> Sequence[bytes]:
         """Return the messages of the processes that wait for the end of this turn."""
         self._accept()

@@ -232,11 +232,14 @@ class HttpStore(ObjectStore):
 
         self._environment.uninterrupted(in_order)
 
+    @property
+    def location(self) -> str:
+        """The address of the root. A copy of the store may have the same URL at another server."""
+        return f"{self._environment.uninterrupted(self._transport().bucket_url)}/{self._key_prefix}"
+
     def share_turns(self, store_id: str) -> None:
         if HostQueue.is_supported:
-            # A copy of a store has its id, and may have its URL at another server.
-            bucket_url = self._environment.uninterrupted(self._transport().bucket_url)
-            name = sha256(f"{bucket_url}/{self._key_prefix}/{store_id}".encode()).hexdigest()
+            name = sha256(f"{self.location}/{store_id}".encode()).hexdigest()
             self.host_queue = HostQueue(lambda: name, self._environment, patience_ms=_TURN_PATIENCE_MS)
 
     def _put_if_absent(self, path: str, key: str, body: bytes) -> PutOutcome:

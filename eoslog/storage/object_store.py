@@ -200,6 +200,11 @@ class ObjectStore(ABC):
         """Return True if the root of another object store is this root or lies below it."""
         return False
 
+    @property
+    def location(self) -> str:
+        """A name of this root. Processes, also on other hosts, have it in common only if they use the same root."""
+        return self.url
+
     host_queue: HostQueue | None = None
     """The queue of this host's processes that append to the store; None if the store has none."""
 

@@ -79,7 +79,7 @@ class SimulatedAppendService(AppendService):
             assert body.startswith(GREETING)
             nonce = self._store.environment.new_id().encode()
             writer_nonce = body[len(GREETING) :]
-            channels.append(Channel(self._key, self._service_id, writer_nonce, nonce, own=SERVICE, other=WRITER))
+            channels.append(Channel(self._key, self._name, writer_nonce, nonce, own=SERVICE, other=WRITER))
             connection.answer(self.process, nonce + channels[0].proof)
         elif len(channels) == 1:
             channels[0].check_proof(body)

@@ -28,6 +28,7 @@ from eoslog.storage.append_channel import (
     WRITER,
     Channel,
     ChannelError,
+    service_name,
 )
 from eoslog.storage.environment import Environment, host_time_ms
 from eoslog.storage.memory_store import MemoryStore
@@ -36,6 +37,7 @@ from tests.unit.log.world import HOUR_MS, World, environment, names, script
 
 SERVICE_ID = "ab" * 16
 KEY = b"k" * 64
+NAME = service_name(SERVICE_ID, MemoryStore(Environment()).location)
 
 
 class Connection:
@@ -76,7 +78,7 @@ def serving(serve: Callable[[Connection], None], *, key: bytes = KEY) -> Iterato
                 return
             with connected, suppress(OSError, EOFError, ChannelError):
                 nonce = read(connected, len(GREETING) + NONCE_BYTES)[len(GREETING) :]
-                channel = Channel(key, SERVICE_ID, nonce, b"s" * NONCE_BYTES, own=SERVICE, other=WRITER)
+                channel = Channel(key, NAME, nonce, b"s" * NONCE_BYTES, own=SERVICE, other=WRITER)
                 connected.sendall(b"s" * NONCE_BYTES + channel.proof)
                 channel.check_proof(read(connected, PROOF_BYTES))
                 serve(Connection(connected, channel))
@@ -233,17 +235,3 @@ def test_a_service_that_was_stopped_waits_no_longer_for_a_writer_that_it_lets_in
 
     assert names(log) == ["created", "x"]
     assert world.now_ms - began_ms < 10_000
-
-
-def test_a_record_does_not_wait_long_for_requests_after_a_put_that_took_long() -> None:
-    world = World()
-    log = world.created()
-    service = ServiceOfALog(log)
-    script(log).before.append(lambda: environment(log).sleep_ms(HOUR_MS))
-    entries = [{"type": "add", "name": name} for name in "xy"]
-    service._serve_writers(asking(*(PendingRequest(entries=(entry,)) for entry in entries)))
-
-    count, patience_ms = log.appender.worth_waiting()
-
-    assert count == 1
-    assert patience_ms < 1_000

@@ -482,36 +482,3 @@ def test_a_request_whose_deadline_is_near_is_not_sent() -> None:
     share(log, "x", timeout_ms=500)
 
     assert SENT not in environment(log).points
-
-
-def test_a_record_waits_for_half_of_the_requests_of_the_last_two_records() -> None:
-    world = World()
-    log = world.created()
-    appender, replica = log.appender, log.replica
-    replica.request_counts.extend((3, 6))
-    appender._put_ms = 100
-    replica.advanced_ms = environment(log).monotonic_ms()
-
-    assert appender.worth_waiting() == (4, 50)
-
-
-def test_no_record_waits_for_writers_that_have_ended() -> None:
-    """A writer that commits once a minute waits for nobody."""
-    world = World()
-    log = world.created()
-    appender, replica = log.appender, log.replica
-    replica.request_counts.extend((3, 6))
-    appender._put_ms = 100
-    replica.advanced_ms = environment(log).monotonic_ms() - 101
-
-    assert appender.worth_waiting() == (0, 0)
-
-
-def test_a_record_of_one_process_waits_for_nobody() -> None:
-    world = World()
-    log = world.created()
-    share(log, "x")
-    share(log, "y")
-    log.appender._put_ms = 100
-
-    assert log.appender.worth_waiting()[0] == 0

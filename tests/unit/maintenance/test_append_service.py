@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import logging
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +32,10 @@ from eoslog.store import Store
 from tests.s3.servers import S3Server
 
 ANYWHERE = "127.0.0.1:0"
+
+
+class Killed(BaseException):
+    """The process ends here."""
 
 
 EVERYWHERE = pytest.mark.parametrize("connected", ["local", pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
@@ -369,6 +375,74 @@ def test_records_of_another_log_are_no_success(
     commit(producer, b"one")
 
     assert values(connected()) == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [("log.service.before_send", []), ("log.service.answered", [b"one"])],
+)
+def test_a_writer_that_dies_beside_its_message_leaves_one_copy_or_none(
+    connected: Callable[[], Store], service: AppendService, point: str, expected: list[bytes]
+) -> None:
+    dying = writer(connected())
+    store = dying._store
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Killed
+
+    store.environment.reached = die  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        commit(dying, b"one")
+    commit(writer(connected()), b"of its successor")
+
+    assert values(connected()) == [*expected, b"of its successor"]
+
+
+def close_connections() -> None:
+    """As the death of the service does. Called in its event loop."""
+    for task in asyncio.all_tasks():
+        if "_connected" in repr(task.get_coro()):
+            task.cancel()
+
+
+def test_a_service_that_dies_before_it_answers_leaves_one_copy(
+    connected: Callable[[], Store], service: AppendService
+) -> None:
+    store = connected()
+    producer = writer(store)
+
+    def die(point: str) -> None:
+        if point == "service.appended":
+            service._tell = lambda waiting, records: None  # type: ignore[method-assign]
+            assert service._loop is not None
+            service._loop.call_soon_threadsafe(close_connections)
+
+    service._store.environment.reached = die  # type: ignore[method-assign]
+    commit(producer, b"one")
+    commit(producer, b"two")
+
+    assert values(connected()) == [b"one", b"two"]
+
+
+def test_writers_of_a_copied_store_do_not_send_to_the_service_of_the_original(tmp_path: Path) -> None:
+    """The copy has the announcement and the key, too. The data files of its writers are not in the original."""
+
+    def connect() -> Store:
+        store = eoslog.connect(str(tmp_path / "original"), fsync=False)
+        store.describe()
+        store.object_store.host_queue = None
+        return store
+
+    eoslog.connect(str(tmp_path / "original"), fsync=False).admin.create_topic("t")
+    with running(connect):
+        shutil.copytree(tmp_path / "original", tmp_path / "copy")
+        copy = eoslog.connect(str(tmp_path / "copy"), fsync=False)
+        with copy.producer() as producer:
+            producer.send("t", b"of the copy", partition=0)
+
+    assert values(copy) == [b"of the copy"]
+    assert values(connect()) == []
 
 
 # Several services

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.storage.append_channel import HEADER_BYTES, SERVICE, WRITER, Channel, ChannelError
+from eoslog.storage.append_channel import HEADER_BYTES, SERVICE, WRITER, Channel, ChannelError, service_name
 
 KEY, ID = b"k" * 64, "a" * 32
+HERE = "s3://bucket/store"
 NONCES = b"w" * 32, b"s" * 32
 
 
-def service(key: bytes = KEY, service_id: str = ID, nonces: tuple[bytes, bytes] = NONCES) -> Channel:
-    return Channel(key, service_id, *nonces, own=SERVICE, other=WRITER)
+def service(
+    key: bytes = KEY, service_id: str = ID, location: str = HERE, nonces: tuple[bytes, bytes] = NONCES
+) -> Channel:
+    return Channel(KEY, service_name(ID, HERE), *NONCES, own=SERVICE, other=WRITER)
 
 
-def writer(key: bytes = KEY, service_id: str = ID, nonces: tuple[bytes, bytes] = NONCES) -> Channel:
-    return Channel(key, service_id, *nonces, own=WRITER, other=SERVICE)
+def writer(
+    key: bytes = KEY, service_id: str = ID, location: str = HERE, nonces: tuple[bytes, bytes] = NONCES
+) -> Channel:
+    return Channel(key, service_name(service_id, location), *nonces, own=WRITER, other=SERVICE)
 
 
 def received(channel: Channel, frame: bytes) -> bytes:
@@ -36,11 +41,12 @@ def test_both_sides_prove_that_they_have_the_key() -> None:
     [
         writer(key=b"x" * 64),
         writer(service_id="b" * 32),
+        writer(location="s3://bucket/copy"),
         writer(nonces=(NONCES[0], b"x" * 32)),
         writer(nonces=(b"x" * 32, NONCES[1])),
     ],
 )
-def test_a_proof_with_another_key_service_or_nonce_is_refused(stranger: Channel) -> None:
+def test_a_proof_with_another_key_service_store_or_nonce_is_refused(stranger: Channel) -> None:
     with pytest.raises(ChannelError):
         service().check_proof(stranger.proof)
     with pytest.raises(ChannelError):

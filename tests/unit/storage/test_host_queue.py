@@ -147,23 +147,6 @@ def test_a_process_that_asks_again_forgets_the_record_that_it_got(queue: HostQue
         assert place.handed_over == b""
 
 
-def test_a_turn_waits_for_as_many_processes_as_it_is_told(queue: HostQueue) -> None:
-    with taken(queue) as place, ExitStack() as others:
-        asking = in_background(lambda: others.enter_context(waiting(queue, b"late")))
-        place.await_messages(1, 60_000)
-
-        # The other process connects, then sends.
-        asking.join()
-        assert place.messages() == [b"late"]
-
-
-def test_a_turn_waits_no_longer_than_it_is_told(queue: HostQueue) -> None:
-    with taken(queue) as place, waiting(queue, b"one"):
-        place.await_messages(2, 1)
-
-        assert place.messages() == [b"one"]
-
-
 def test_messages_that_were_not_used_go_to_the_next_turn(queue: HostQueue) -> None:
     with ExitStack() as places:
         with taken(queue) as place:

@@ -64,8 +64,8 @@ _RACES_TO_GIVE_WAY = 2
 _SHORTEST_TIME_MS = 1_000
 """A request with less time left is not sent to another process (ms)."""
 _LONGEST_PUT_MS = 1_000
-"""A put may take longer while the object store does not answer, or while this process is stopped. The next record waits no
-longer for that (ms)."""
+"""A put may take longer while the object store does not answer, or while this process is stopped. The next record does
+not wait longer for that (ms)."""
 _LONGEST_RACE = 5
 """After so many lost races the pause no longer changes. A lost race means that another process appended."""
 

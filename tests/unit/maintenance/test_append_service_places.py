@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import eoslog
+from eoslog.errors import InvalidOption
 from eoslog.maintenance.append_service import AppendService
 from eoslog.store import Store
 
@@ -44,3 +47,21 @@ def test_writers_that_name_a_directory_in_another_way_reach_its_service(tmp_path
         commit(store, b"row")
 
         assert store.log.appender.counts.by_others > 0
+
+
+@pytest.mark.parametrize(
+    "advertise", ["my host:9300", "[fe80::1%eth0]:9300", "münchen.example:9300", ":9300", "host.example:0"]
+)
+def test_an_address_that_no_record_can_have_is_refused_at_the_start(tmp_path: Path, advertise: str) -> None:
+    """Otherwise no append of this process would succeed."""
+    store = made(tmp_path / "store")
+
+    with pytest.raises(InvalidOption, match="writers cannot"):
+        AppendService(store, "127.0.0.1:0", advertise=advertise)
+
+
+def test_an_address_with_a_zone_is_refused(tmp_path: Path) -> None:
+    store = made(tmp_path / "store")
+
+    with pytest.raises(InvalidOption, match="writers cannot be told"):
+        AppendService(store, "[fe80::1%lo]:0")

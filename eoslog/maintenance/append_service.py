@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 
+from pydantic import ValidationError
+
 from eoslog.errors import EosLogError, InvalidOption, InvalidRequest
 from eoslog.log.append_client import (
     APPEND_KEY_BYTES,
@@ -101,6 +103,11 @@ class AppendService:
         self._advertised = None if advertise is None else _address("advertise", advertise)
         if self._advertised is None and self._host in ("", "0.0.0.0", "::"):
             raise InvalidOption(f"writers cannot connect to {listen}. Name the address that they can reach: advertise")
+        _check_announceable(advertise or listen, *(self._advertised or (self._host, self._port)))
+        if self._advertised is not None and self._advertised[1] == 0:
+            raise InvalidOption(
+                f"writers cannot connect to port 0. Name the port that they can reach, not {advertise!r}"
+            )
         self._tls, self._certificate_sha256 = _tls(certificate, private_key)
         self._service_id = store.environment.new_id()
         self._name = service_name(self._service_id, store.object_store.location)
@@ -129,7 +136,7 @@ class AppendService:
         self._key = _append_key(self._store)
         listening = self._listen()
         host, port = self._advertised or (self._host, listening.getsockname()[1])
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = _joined(host, port)
         started = threading.Event()
         self._threads = [
             threading.Thread(target=lambda: asyncio.run(self._serve(listening, started)), daemon=True),
@@ -362,6 +369,21 @@ def _address(option: str, given: str) -> tuple[str, int]:
     if not separator or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
         raise InvalidOption(f"{option} is host:port, as 10.0.0.5:9300 or [::1]:9300, not {given!r}")
     return host.strip("[]"), int(port)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_announceable(given: str, host: str, port: int) -> None:
+    """Raises: InvalidOption: no record can have this address."""
+    try:
+        AppendServiceAnnouncement(service_id="0" * 32, address=_joined(host, port), expires_ms=0)
+    except ValidationError:
+        raise InvalidOption(
+            f"writers cannot be told the address {given!r}. Give a host name of ASCII letters or an IP address without "
+            "a zone: advertise"
+        ) from None
 
 
 def _tls(certificate: str | None, private_key: str | None) -> tuple[ssl.SSLContext | None, str | None]:

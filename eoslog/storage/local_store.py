@@ -150,6 +150,11 @@ class LocalStore(ObjectStore):
         self._not_durable: set[str] = set()
         """Objects that this process has linked, but whose directory it could not make durable."""
 
+    @property
+    def location(self) -> str:
+        # The URL may be relative, or may lead through symbolic links.
+        return self._root
+
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
 

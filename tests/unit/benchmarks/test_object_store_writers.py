@@ -10,6 +10,7 @@ import pytest
 import eoslog
 from benchmarks.object_store_writers import Case, CaseFailed, Measured, Target, local_stores, main, measure, s3_stores
 from benchmarks.writer_process import Report, Window, Writer
+from eoslog.log.slots import records_backwards
 from tests.s3.servers import S3ServerMissing
 
 SECONDS = 0.5
@@ -31,6 +32,17 @@ def test_the_processes_of_two_hosts_commit_to_one_store(tmp_path: Path) -> None:
     assert 0 < found.commits <= rows
     assert found.requests["PUT"] > 0
     assert list(found.notes()) == []
+
+
+def test_the_service_of_a_case_appends_for_the_writers(tmp_path: Path) -> None:
+    case = Case(hosts=2, service=True)
+    target = local_stores(str(tmp_path))(case)
+
+    measure(case, target, seconds=SECONDS, warm_up=0)
+
+    store = eoslog.connect(target.url)
+    newest = store.log.read(lambda state, slot: slot)
+    assert any(record.requests for record in records_backwards(store.object_store, newest))
 
 
 def test_a_process_without_turns_has_no_queue(tmp_path: Path) -> None:

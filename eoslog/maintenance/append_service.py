@@ -171,7 +171,11 @@ class AppendService:
     async def _serve(self, listening: socket.socket, started: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         server = await asyncio.start_server(
-            self._connected, sock=listening, ssl=self._tls, limit=LARGEST_REQUEST_BYTES + HEADER_BYTES
+            self._connected,
+            sock=listening,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else _LONGEST_GREETING_S,
+            limit=LARGEST_REQUEST_BYTES + HEADER_BYTES,
         )
         started.set()
         await self._stop.wait()

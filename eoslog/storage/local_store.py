@@ -152,8 +152,12 @@ class LocalStore(ObjectStore):
 
     @property
     def location(self) -> str:
-        # The URL may be relative, or may lead through symbolic links.
-        return self._root
+        # The URL may be relative, or may lead through symbolic links. A copy on another host may have the same path.
+        try:
+            return f"{self._root} {os.stat(self._root).st_ino}"
+        except OSError:
+            # The first put creates the directory.
+            return self._root
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"

@@ -1,15 +1,14 @@
 """The connection of a writer to the append service, if the log announces one.
 
-The service is a hint, and each failure has the same consequence: this process appends by itself. After a failure to
-connect it tries again later. If the service is silent for too long, its connection stays open, and this process does
-not ask again before the service has answered or has closed it.
+The service is a hint, and each failure has the same consequence: this process closes the connection, appends by itself,
+and connects again after a pause. A stopped service accepts connections, but does not answer the greeting. So a process
+waits for its answer once, and later only for its greeting.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import selectors
 import socket
 import ssl
 from contextlib import suppress
@@ -32,11 +31,11 @@ from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
 _logger = logging.getLogger(__name__)
 APPEND_KEY_PATH = "__append_service/key"
-"""The object with the store's append key: 64 random hexadecimal digits. Only processes that append may read it."""
+"""The object with the store's append key: 64 random hexadecimal digits. Readers should have no access to it."""
 APPEND_KEY_BYTES = 64
 LARGEST_REQUEST_BYTES = 256 << 10
 """The largest message to a service (bytes)."""
-LARGEST_ANSWER_BYTES = 1 << 20
+LARGEST_ANSWER_BYTES = 128 << 10
 """The largest answer of a service (bytes)."""
 _LONGEST_GREETING_MS = 1_000
 _PATIENCE_MS = 3_000
@@ -55,55 +54,35 @@ class AppendClient:
         self._channel: Channel | None = None
         self._service_id = ""
         """The service of the connection, or of the last attempt to connect."""
-        self._is_silent = False
-        """True if the service did not answer the last message in time."""
         self._failures = 0
+        """The number of failures since the last answer."""
         self._not_before_ms = 0
         self._key: bytes | None = None
 
-    def may_reach(self, announced: AppendServiceAnnouncement) -> bool:
-        """Return True if this process should try to reach a service. It sends nothing."""
+    def reach(self, announced: AppendServiceAnnouncement) -> bool:
+        """Return True if this process is connected to a service. Connect to it, unless that failed a short time ago."""
         if not announced.is_current(self._store.clock.now_ms()):
             return False
         if announced.service_id != self._service_id:
-            return True
-        if self._socket is None:
-            return self._environment.monotonic_ms() >= self._not_before_ms
-        if not self._is_silent:
-            return True
-        if not self._has_input():
-            return False
-        # It answers late, or has ended. Its late answer tells nothing that is not in the log.
-        self.close()
-        return True
-
-    def connect(self, announced: AppendServiceAnnouncement) -> bool:
-        """Connect to a service unless this process is connected to it. Return False if that is not possible now."""
-        if self._socket is not None and announced.service_id == self._service_id:
-            return True
-        self.close()
-        if announced.service_id != self._service_id:
+            self.close()
             self._service_id, self._failures = announced.service_id, 0
+        elif self._socket is not None:
+            return True
+        elif self._failures and self._environment.monotonic_ms() < self._not_before_ms:
+            return False
         try:
             self._connect(announced)
         except (OSError, ValueError, ObjectNotFound, ChannelError, EosLogError) as error:
             # Another service may have made another key, after somebody deleted this one.
             self._key = None
-            self._fail()
-            _logger.info(
-                "%s: the append service at %s cannot be reached, so this process appends by itself: %s",
-                self._store.url,
-                announced.address,
-                error,
-            )
+            self._fail(f"the append service at {announced.address} cannot be reached: {error}")
             return False
-        self._failures = 0
         return True
 
     def _connect(self, announced: AppendServiceAnnouncement) -> None:
         host, _, port = announced.address.rpartition(":")
-        end_ms = self._environment.monotonic_ms() + _LONGEST_GREETING_MS
         key = self._append_key()
+        end_ms = self._environment.monotonic_ms() + _LONGEST_GREETING_MS
         connected = self._opened(host.strip("[]"), int(port))
         self._socket = connected
         if announced.certificate_sha256 is not None:
@@ -115,7 +94,7 @@ class AppendClient:
         channel = Channel(key, name, nonce, service_nonce, own=WRITER, other=SERVICE)
         channel.check_proof(self._read(PROOF_BYTES, end_ms))
         connected.sendall(channel.proof)
-        self._channel, self._is_silent = channel, False
+        self._channel = channel
 
     def _opened(self, host: str, port: int) -> socket.socket:
         """Return a connection to an address. The simulation has another one."""
@@ -131,15 +110,15 @@ class AppendClient:
             self._key = found
         return self._key
 
-    def ask(self, message: bytes, deadline_ms: int | None) -> bytes:
-        """Send a message, and return the records that the service hands over; empty if it does not answer in time.
+    def ask(self, message: bytes, deadline_ms: int | None) -> bytes | None:
+        """Send a message. Return the records that the service hands over; None if it does not answer in time.
 
         Args:
             deadline_ms: when the callers give up (elapsed time, ms).
         """
         channel, connected = self._channel, self._socket
         if channel is None or connected is None:
-            return b""
+            return None
         now_ms = self._environment.monotonic_ms()
         end_ms = now_ms + _PATIENCE_MS
         if deadline_ms is not None:
@@ -147,21 +126,15 @@ class AppendClient:
         try:
             connected.settimeout(max(1, end_ms - now_ms) / 1000)
             connected.sendall(channel.frame(message))
-        except OSError as error:
-            # The service may have a part of the frame. It would wait for the rest, and never answer.
-            _logger.info("%s: the append service takes no message: %s", self._store.url, error)
-            self._fail()
-            return b""
-        try:
             header = self._read(HEADER_BYTES, end_ms)
             body = self._read(channel.length(header, LARGEST_ANSWER_BYTES), end_ms)
-            return channel.check(header, body)
-        except TimeoutError:
-            self._is_silent = True
+            answer = channel.check(header, body)
         except (OSError, ChannelError) as error:
-            _logger.info("%s: the append service did not answer: %s", self._store.url, error)
-            self.close()
-        return b""
+            # A connection with half a message, or with an answer that comes late, cannot be used again.
+            self._fail(f"the append service did not answer: {error}")
+            return None
+        self._failures = 0
+        return answer
 
     def _read(self, count: int, end_ms: int) -> bytes:
         """Read so many bytes.
@@ -183,19 +156,9 @@ class AppendClient:
             found += part
         return bytes(found)
 
-    def _has_input(self) -> bool:
-        """Return True if a read from the connection would not wait."""
-        assert self._socket is not None
-        try:
-            # Not select(), which refuses the numbers of sockets in processes with very many open files.
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._socket, selectors.EVENT_READ)
-                return bool(selector.select(0))
-        except OSError:
-            return False
-
-    def _fail(self) -> None:
+    def _fail(self, why: str) -> None:
         """Close the connection, and open no other one for a while."""
+        _logger.info("%s: %s. This process appends by itself", self._store.url, why)
         self.close()
         self._failures += 1
         self._not_before_ms = self._environment.monotonic_ms() + int(_PAUSE.pause_ms(self._failures))
@@ -206,11 +169,11 @@ class AppendClient:
             with suppress(OSError):
                 self._socket.close()
         self._socket = self._channel = None
-        self._is_silent = False
 
 
 def _secured(connected: socket.socket, certificate_sha256: str) -> ssl.SSLSocket:
-    """Begin TLS with the service that has this certificate. The log names the certificate, so no authority need do so.
+    """Begin TLS with the service that has this certificate. The log names the certificate, so no certificate
+    authority is needed.
 
     Raises:
         ChannelError: the service has another certificate.

@@ -59,7 +59,7 @@ class Proposal:
     request: Request[Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
     messages: Sequence[Message] = ()
-    """Messages with requests of other processes. The proposal is settled when a record has those that are valid."""
+    """Messages with requests of other processes. The proposal is settled when a record has the valid ones."""
     fences_slot: bool = False
     """Append a record without entries, so that no late put can take the slot."""
     first: bool = False

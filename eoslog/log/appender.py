@@ -78,7 +78,7 @@ class _Base(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Announce:
+class OwnService:
     """What an append service announces in the records of its process."""
 
     service_id: str
@@ -144,8 +144,8 @@ class Appender(Generic[S]):
         self._claims = claims
         self._shared = SharedCommits(store.url, environment, machine)
         self._client = AppendClient(store, environment)
-        self.announcement: Announce | None = None
-        """What this process announces in the records that it puts; None if it is no append service."""
+        self.own_service: OwnService | None = None
+        """The append service of this process; None if it runs none."""
         self._append_id_of_host = ""
         """The append id of the newest record that a process of this host is known to have put."""
         self._competes_until_ms = 0
@@ -211,9 +211,9 @@ class Appender(Generic[S]):
     def _append_rounds(self, pending: list[Proposal]) -> None:
         """Settle proposals, record by record."""
         attempts = _Attempts(self.environment.new_id(), -1 if pending and pending[0].first else None)
-        while pending := self._left_by_service(pending, attempts):
+        while pending := self._append_through_service(pending, attempts):
             # The holder of the turn may wait for the append service of this process, so the service takes no turn.
-            if self.store.host_queue is None or not self.replica.is_open or self.announcement is not None:
+            if self.store.host_queue is None or not self.replica.is_open or self.own_service is not None:
                 self._take_messages(pending, attempts)
                 pending = self._append_with_others(pending, attempts)
             else:
@@ -229,35 +229,35 @@ class Appender(Generic[S]):
                     # Other processes append faster than this one folds slot by slot. Go to the newest slot.
                     self._look_at_tail(attempts)
 
-    def _left_by_service(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+    def _append_through_service(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Let the append service append the requests that it may append. Return the proposals that are not settled.
 
         Nothing depends on the service. If it does not answer, this process appends the requests itself.
         """
-        announced = self.replica.append_service
-        if announced is None or self.announcement is not None or not self._client.may_reach(announced):
+        unsent = [each for each in pending if each.sent is None and shared_entries(each.request)]
+        if not unsent or not self._reaches_service():
             return pending
         began_ms = self.environment.monotonic_ms()
-        # If the deadline of a sent request passes, its outcome is unknown. So send only requests with time left.
-        soon_ms = began_ms + _SHORTEST_TIME_MS
-        with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
-        if not any(each.sent is None and shared_entries(each.request) for each in with_time):
-            return pending
-        if not self._client.connect(announced):
-            return pending
+        with_time = self._with_time(unsent)
         message = self._shared.message(self.replica, with_time, LARGEST_REQUEST_BYTES)
         if not message:
             return pending
         self.environment.reached("log.service.before_send")
-        records = self._client.ask(message, earliest_deadline(pending))
+        records = self._client.ask(message, earliest_deadline(with_time))
         self.environment.reached("log.service.answered")
         # Without an answer, the service may have appended the requests all the same.
-        self._have_landed(pending, attempts, refresh=not self.replica.follow(records))
+        self._have_landed(pending, attempts, refresh=records is None or not self.replica.follow(records))
         self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
         self.counts.by_others += sum(proposal.has_landed for proposal in pending)
         return self._patient(pending)
 
-    def _is_let_in(self, deadline_ms: int | None) -> bool:
+    def _reaches_service(self) -> bool:
+        """Return True if the log announces the append service of another process, and this one is connected to it."""
+        announced, own = self.replica.append_service, self.own_service
+        is_own = announced is not None and own is not None and announced.service_id == own.service_id
+        return announced is not None and not is_own and self._client.reach(announced)
+
+    def _ask_for_slot(self, attempts: _Attempts, deadline_ms: int | None) -> bool:
         """Ask the append service to leave the next slot to this process. Return True if it does.
 
         A request that only this process may append would lose each race against a service that is busy.
@@ -265,13 +265,18 @@ class Appender(Generic[S]):
         Args:
             deadline_ms: when the callers give up (elapsed time, ms).
         """
-        announced = self.replica.append_service
-        if announced is None or self.announcement is not None or not self._client.may_reach(announced):
-            return False
-        if not self._client.connect(announced):
-            return False
         records = self._client.ask(self._shared.request_for_a_slot(self.replica), deadline_ms)
-        return self.replica.follow(records)
+        if records is None:
+            return False
+        if not self.replica.follow(records):
+            # This process is far behind, or the store repeats no records.
+            self._look_at_tail(attempts)
+        return True
+
+    def _with_time(self, pending: list[Proposal]) -> list[Proposal]:
+        """Return the proposals that may be sent: if the deadline of a sent request passes, its outcome is unknown."""
+        soon_ms = self.environment.monotonic_ms() + _SHORTEST_TIME_MS
+        return [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
 
     def _take_messages(
         self, pending: list[Proposal], attempts: _Attempts, messages: Sequence[Message | None] = ()
@@ -308,11 +313,8 @@ class Appender(Generic[S]):
     def _is_overtaken_in_queue(self, place: Place, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Wait for this process's turn. Return True if other processes append all its requests before it."""
         began_ms = self.environment.monotonic_ms()
-        # If the deadline of a sent request passes, its outcome is unknown. So send only requests with time left.
-        soon_ms = began_ms + _SHORTEST_TIME_MS
-        with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
-        crowded = place.is_crowded
-        message = self._shared.message(self.replica, with_time, LARGEST_MESSAGE_BYTES) if crowded else b""
+        with_time = self._with_time(pending) if place.is_crowded else []
+        message = self._shared.message(self.replica, with_time, LARGEST_MESSAGE_BYTES)
         was_sent = False
         try:
             while True:
@@ -377,7 +379,8 @@ class Appender(Generic[S]):
         """Try to put one record. Return the proposals that are not settled, in their order."""
         replica = self.replica
         attempts.has_lost, attempts.taken_others = False, None
-        if pending and not self._is_let_in(earliest_deadline(pending)) and self._gives_way():
+        asks_for_slot = bool(pending) and self._reaches_service()
+        if pending and not asks_for_slot and self._gives_way():
             self._look_at_tail(attempts)
             self._claims.back_off(_RACES_TO_GIVE_WAY)
         while pending:
@@ -439,6 +442,12 @@ class Appender(Generic[S]):
                 )
                 pending = this.later
                 continue
+            if asks_for_slot:
+                # Ask only with a record in hand: the service waits for it. Then validate on the newest state.
+                asks_for_slot = False
+                if self._ask_for_slot(attempts, earliest_deadline(this.taken)):
+                    pending = this.taken + this.later
+                    continue
             won = self._claim(base, draft, this.taken, record, body)
             if won:
                 self.counts.records += 1
@@ -572,15 +581,15 @@ class Appender(Generic[S]):
             slot=replica.slot + 1,
             append_id=append_id,
             prev=replica.append_id,
-            append_service=self._announced(),
+            append_service=self._next_announcement(),
             checkpoint=replica.checkpoint,
             previous_checkpoint=replica.previous_checkpoint,
             entries=tuple(entries),
         )
 
-    def _announced(self) -> AppendServiceAnnouncement | None:
+    def _next_announcement(self) -> AppendServiceAnnouncement | None:
         """Return the append service that the next record announces."""
-        found, own = self.replica.append_service, self.announcement
+        found, own = self.replica.append_service, self.own_service
         now_ms = self.store.clock.now_ms()
         if found is not None and not found.is_current(now_ms):
             found = None

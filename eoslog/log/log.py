@@ -26,7 +26,7 @@ from eoslog.errors import (
     without_code,
 )
 from eoslog.log.append_queue import AppendAttempts, Proposal
-from eoslog.log.appender import Announce, Appender
+from eoslog.log.appender import Appender, OwnService
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, Request
@@ -221,12 +221,12 @@ class Log(Generic[S]):
         proposal.result()
         self._checkpointing.run_if_due(self.replica, has_put=proposal.slot is not None)
 
-    def announce(self, announcement: Announce) -> None:
-        """Announce an append service of this process, or its end, in each record that this process puts from now on.
+    def announce(self, announcement: OwnService) -> None:
+        """OwnService an append service of this process, or its end, in each record that this process puts from now on.
 
-        The first one is put at once. It has no announcement if the log announces another service.
+        The first one is put at once. If the log announces another service, the record repeats that announcement.
         """
-        self.appender.announcement = announcement
+        self.appender.own_service = announcement
 
         def put() -> None:
             proposal = Proposal(None, fences_slot=True)

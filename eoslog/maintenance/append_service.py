@@ -1,9 +1,9 @@
 """The append service: one process that appends the commits of writers on all hosts, so that they do not race.
 
 A writer finds the service's address in the log, connects to it, and sends its requests (see ``append_client``). The
-service puts the requests of all writers that wait into one record. Its answer hands over the newest records, and a
-writer takes its request for done only if one of them has it. So the service decides nothing. Put-if-absent decides
-which record a slot gets, and the state machine decides which requests are valid.
+service puts the requests of all writers that wait into one record. Its answer hands over the newest records of the log,
+and a writer takes its request for done only if one of them has it. Put-if-absent decides which record a slot gets, and
+the state machine decides which requests are valid.
 
 Several services may run for one store. Only one announces itself. The others take over when it no longer answers.
 """
@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import socket
 import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from types import TracebackType
 
 from pydantic import ValidationError
@@ -31,7 +33,7 @@ from eoslog.log.append_client import (
     LARGEST_REQUEST_BYTES,
     AppendClient,
 )
-from eoslog.log.appender import Announce
+from eoslog.log.appender import OwnService
 from eoslog.log.messages import Message, decode_message
 from eoslog.log.slots import AppendServiceAnnouncement
 from eoslog.session.session import Session
@@ -52,17 +54,18 @@ _logger = logging.getLogger(__name__)
 _LEASE_MS = 600_000
 """An announcement expires after this time (ms). A service renews it in the second half."""
 _CHECK_S = 10.0
-"""How often a service looks whether the log announces it (s)."""
+"""The interval between two checks of the announcement (s)."""
 _LONGEST_RECORD_MS = 1_000
-"""A record may take longer while the object store does not answer, or while this process is stopped. Later records take
-no longer for that (ms)."""
+"""The upper limit of ``_last_ms`` (ms). One slow put must not make later waits long."""
 _LONGEST_WAIT_MS = 200
-"""How long the service leaves a slot to a writer, beside twice the time of the last record (ms)."""
+"""The service leaves a slot to a writer for this time plus twice the time of the last record (ms)."""
 _PAUSE_MS = 10
 """The pause between two looks for the writer's record (ms)."""
-_MOST_BYTES_AT_ONCE = 2 << 20
-"""The largest total size of the messages that one record takes (bytes)."""
+_MOST_BYTES_AT_ONCE = 48 << 10
+"""The largest total size of the messages for one record (bytes), unless one message is larger. The replica keeps 64 KiB
+of records on S3, so it can hand over such a record."""
 _MOST_CONNECTIONS = 4_000
+"""The largest number of connections. It is lower where this process may not open twice as many files."""
 _LONGEST_GREETING_S = 5.0
 _BACKLOG = 1_024
 
@@ -101,7 +104,7 @@ class AppendService:
         self._store = store
         self._host, self._port = _address("listen", listen)
         self._advertised = None if advertise is None else _address("advertise", advertise)
-        if self._advertised is None and self._host in ("", "0.0.0.0", "::"):
+        if self._advertised is None and _is_unspecified(self._host):
             raise InvalidOption(f"writers cannot connect to {listen}. Name the address that they can reach: advertise")
         _check_announceable(advertise or listen, *(self._advertised or (self._host, self._port)))
         if self._advertised is not None and self._advertised[1] == 0:
@@ -150,7 +153,7 @@ class AppendService:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Withdraw the announcement, answer the writers that wait, and end."""
+        """Answer the writers that wait, withdraw the announcement, and end."""
         with self._condition:
             self._is_ending = True
             self._condition.notify()
@@ -175,7 +178,6 @@ class AppendService:
             sock=listening,
             ssl=self._tls,
             ssl_handshake_timeout=None if self._tls is None else _LONGEST_GREETING_S,
-            limit=LARGEST_REQUEST_BYTES + HEADER_BYTES,
         )
         started.set()
         await self._stop.wait()
@@ -185,7 +187,7 @@ class AppendService:
         """Serve one connection."""
         self._connections += 1
         try:
-            if self._connections > _MOST_CONNECTIONS:
+            if self._connections > min(_MOST_CONNECTIONS, os.sysconf("SC_OPEN_MAX") // 2):
                 return
             connected: socket.socket = writer.get_extra_info("socket")
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -233,21 +235,21 @@ class AppendService:
         now_s = self._store.environment.monotonic_ms() / 1000
         while True:
             if now_s >= check_s:
-                self._attempt("announce itself", self._check_announcement)
+                self._try_to("announce itself", self._check_announcement)
                 check_s = now_s + _CHECK_S
             with self._condition:
                 if not self._waiting and not self._is_ending:
                     self._condition.wait(check_s - now_s)
-                taken = self._taken()
+                taken = self._take_next()
                 if self._is_ending and not taken:
                     break
             if taken:
                 self._serve_writers(taken)
             now_s = self._store.environment.monotonic_ms() / 1000
         # Without the withdrawal writers find that nobody listens.
-        self._attempt("withdraw", self._withdraw)
+        self._try_to("withdraw", self._withdraw)
 
-    def _attempt(self, what: str, step: Callable[[], object]) -> bool:
+    def _try_to(self, what: str, step: Callable[[], object]) -> bool:
         """Run a step. Return False if it fails. Then writers append by themselves, and the service goes on.
 
         Args:
@@ -263,24 +265,26 @@ class AppendService:
             return True
         return False
 
-    def _taken(self) -> list[_Waiting]:
+    def _take_next(self) -> list[_Waiting]:
         """Remove the messages for one record from those that wait, or one message whose sender puts a record itself."""
         if self._waiting and not self._waiting[0].message.requests:
             return [self._waiting.popleft()]
         taken: list[_Waiting] = []
-        room = _MOST_BYTES_AT_ONCE
-        while self._waiting and self._waiting[0].message.requests and self._waiting[0].size <= room:
+        size = 0
+        while self._waiting and self._waiting[0].message.requests:
+            size += self._waiting[0].size
+            if taken and size > _MOST_BYTES_AT_ONCE:
+                break
             taken.append(self._waiting.popleft())
-            room -= taken[-1].size
         return taken
 
     def _serve_writers(self, taken: list[_Waiting]) -> None:
         if taken[0].message.requests:
             self._append_for(taken)
         else:
-            self._attempt("let a writer in", lambda: self._let_in(taken[0]))
+            self._try_to("let a writer in", lambda: self._leave_slot(taken[0]))
 
-    def _let_in(self, waiting: _Waiting) -> None:
+    def _leave_slot(self, waiting: _Waiting) -> None:
         """Leave the next slot to a writer, and wait for its record."""
         log, environment = self._store.log, self._store.environment
         slot = log.replica.slot
@@ -295,7 +299,7 @@ class AppendService:
         log = self._store.log
         began_ms = self._store.environment.monotonic_ms()
         messages = [each.message for each in taken]
-        is_known = self._attempt("append", lambda: log.append_for_others(messages))
+        is_known = self._try_to("append", lambda: log.append_for_others(messages))
         self._last_ms = min(_LONGEST_RECORD_MS, self._store.environment.monotonic_ms() - began_ms)
         self._store.environment.reached("service.appended")
         for each in taken:
@@ -321,34 +325,34 @@ class AppendService:
             if found.expires_ms > now_ms + _LEASE_MS // 2:
                 return
         elif found is not None and found.is_current(now_ms):
-            log.appender.announcement = self._announce()
+            log.appender.own_service = self._own_service()
             if self._answers(found):
                 return
             replaced = found.service_id
-        log.announce(replace(self._announce(), replaces=replaced))
+        log.announce(replace(self._own_service(), replaces=replaced))
+        # From now on this service replaces no other one without a check.
+        log.appender.own_service = self._own_service()
         _logger.info("%s: the append service at %s is announced", self._store.url, self.address)
 
     def _answers(self, other: AppendServiceAnnouncement) -> bool:
         """Return True if another service lives: a connection alone would stay open while its process is stopped."""
         client = AppendClient(self._store.object_store, self._store.environment)
         try:
-            return client.connect(other)
+            return client.reach(other)
         finally:
             client.close()
 
-    def _announce(self) -> Announce:
-        return Announce(self._service_id, self.address, self._certificate_sha256, _LEASE_MS)
+    def _own_service(self) -> OwnService:
+        return OwnService(self._service_id, self.address, self._certificate_sha256, _LEASE_MS)
 
     def _withdraw(self) -> None:
         log = self._store.log
-        found = log.replica.append_service
-        if found is None or found.service_id != self._service_id:
-            log.appender.announcement = None
-            return
         try:
-            log.announce(replace(self._announce(), is_withdrawn=True))
+            found = log.read(lambda state, slot: log.replica.append_service)
+            if found is not None and found.service_id == self._service_id:
+                log.announce(replace(self._own_service(), is_withdrawn=True))
         finally:
-            log.appender.announcement = None
+            log.appender.own_service = None
 
 
 def _append_key(store: Session) -> bytes:
@@ -373,6 +377,16 @@ def _address(option: str, given: str) -> tuple[str, int]:
     if not separator or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
         raise InvalidOption(f"{option} is host:port, as 10.0.0.5:9300 or [::1]:9300, not {given!r}")
     return host.strip("[]"), int(port)
+
+
+def _is_unspecified(host: str) -> bool:
+    """Return True if writers cannot connect to a host: it stands for all addresses of this machine."""
+    try:
+        # As the system reads it: 0 is 0.0.0.0.
+        addresses = {each[4][0] for each in socket.getaddrinfo(host or None, 0, flags=socket.AI_PASSIVE)}
+    except OSError:
+        return False
+    return all(ip_address(each).is_unspecified for each in addresses if isinstance(each, str))
 
 
 def _joined(host: str, port: int) -> str:

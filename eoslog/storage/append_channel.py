@@ -23,11 +23,11 @@ SERVICE, WRITER = b"service", b"writer"
 
 
 class ChannelError(Exception):
-    """The other side has not the key, or is no append service or writer, or the bytes were changed on the way."""
+    """The other side does not have the key, or does not speak this protocol, or bytes were changed on the way."""
 
 
 def service_name(service_id: str, location: str) -> str:
-    """Return what only one service of one store has.
+    """Return the name that the proofs bind: the service's id and the location of its store.
 
     Args:
         service_id: the id that the service has announced.
@@ -62,7 +62,7 @@ class Channel:
         return self._proofs[self._own]
 
     def check_proof(self, proof: bytes) -> None:
-        """Raises: ChannelError: the other side has not the key, or the service has another id."""
+        """Raises: ChannelError: the other side does not have the key, or the service has another id."""
         if not hmac.compare_digest(proof, self._proofs[self._other]):
             raise ChannelError("the other side does not have the store's append key, or is another service")
 

@@ -65,7 +65,7 @@ class HostQueue:
     """The turns of one process in one store."""
 
     is_supported = sys.platform == "linux"
-    """True if the system has abstract Unix sockets. Without them processes race, and share records after losing."""
+    """True if the system has abstract Unix sockets. Without them the processes of a host race."""
 
     def __init__(
         self,

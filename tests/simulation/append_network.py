@@ -103,10 +103,6 @@ class SimulatedSocket:
             connection.writer_waits_for.clear()
         return found
 
-    @property
-    def has_input(self) -> bool:
-        return bool(self._connection.to_writer) or self._connection.has_ended
-
     def close(self) -> None:
         self._connection.close()
 
@@ -128,9 +124,6 @@ class SimulatedClient(AppendClient):
         listener.accept(connection)
         # Not the whole of a socket, but all of it that a client uses.
         return cast(socket.socket, SimulatedSocket(self._process, connection))
-
-    def _has_input(self) -> bool:
-        return cast(SimulatedSocket, self._socket).has_input
 
 
 def _rate(process: Process) -> float:

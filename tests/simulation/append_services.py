@@ -44,13 +44,13 @@ class SimulatedAppendService(AppendService):
         while not self._must_end():
             now_ms = self._store.environment.monotonic_ms()
             if now_ms >= check_ms:
-                self._attempt("be announced", self._check_announcement)
+                self._try_to("be announced", self._check_announcement)
                 check_ms = now_ms + _CHECK_MS
             self._store.environment.wait_for(self._has_messages, max(1, check_ms - now_ms) / 1000)
             self._has_messages.clear()
-            while taken := self._taken():
+            while taken := self._take_next():
                 self._serve_writers(taken)
-        self._attempt("withdraw", self._withdraw)
+        self._try_to("withdraw", self._withdraw)
         del listeners[host]
         for connection, _ in self._channels:
             connection.close()
@@ -91,7 +91,7 @@ class SimulatedAppendService(AppendService):
             self._waiting.append(_Waiting(message, len(rest), cast(Any, (connection, channels[0]))))
             self._has_messages.set()
 
-    def _attempt(self, what: str, step: Callable[[], object]) -> bool:
+    def _try_to(self, what: str, step: Callable[[], object]) -> bool:
         """As the real service, but an error that no fault explains ends the history."""
         try:
             step()

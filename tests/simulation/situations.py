@@ -142,12 +142,12 @@ def _count_yielding(world: World, patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_served(world: World, patch: pytest.MonkeyPatch) -> None:
-    original = Appender._left_by_service
+    original = Appender._append_through_service
 
-    def left_by_service(self: Appender[Any], *arguments: Any) -> list[Proposal]:
+    def append_through_service(self: Appender[Any], *arguments: Any) -> list[Proposal]:
         before = self.counts.by_others
         left = original(self, *arguments)
         world.marks[APPENDED_BY_SERVICE] += self.counts.by_others > before
         return left
 
-    patch.setattr(Appender, "_left_by_service", left_by_service)
+    patch.setattr(Appender, "_append_through_service", append_through_service)

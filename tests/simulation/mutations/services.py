@@ -65,9 +65,9 @@ def dead_service_awaited() -> Iterator[None]:
     """A writer waits for the answer of a service without an end: it does not append by itself, and stands still."""
     original = AppendClient.ask
 
-    def ask(self: AppendClient, message: bytes, deadline_ms: int | None) -> bytes:
+    def ask(self: AppendClient, message: bytes, deadline_ms: int | None) -> bytes | None:
         answer = original(self, message, deadline_ms)
-        if self._socket is None or self._is_silent:
+        if answer is None:
             self._environment.wait_for(threading.Event())
         return answer
 
@@ -78,28 +78,28 @@ def dead_service_awaited() -> Iterator[None]:
 @mutation(SERVICES)
 def any_answer_taken_for_success() -> Iterator[None]:
     """A writer takes an answer for success, whatever the records say: a request that was left out is told committed."""
-    original = Appender._left_by_service
+    original = Appender._append_through_service
 
-    def left_by_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
+    def append_through_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
         sent_before = [proposal for proposal in pending if proposal.sent is not None]
         left = original(self, pending, attempts)
         for proposal in left:
-            is_answered = self._client._socket is not None and not self._client._is_silent
+            is_answered = self._client._socket is not None
             if proposal.sent is not None and proposal not in sent_before and is_answered:
                 proposal.answer = self.replica.slot
                 proposal.finish()
         return [proposal for proposal in left if not proposal.done]
 
-    with method(Appender, "_left_by_service", left_by_service):
+    with method(Appender, "_append_through_service", append_through_service):
         yield
 
 
 @mutation(SERVICES)
 def unanswered_request_forgotten() -> Iterator[None]:
     """A writer forgets a request that a service did not answer: it lands after it was told not to be appended."""
-    original = Appender._left_by_service
+    original = Appender._append_through_service
 
-    def left_by_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
+    def append_through_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
         patient = self._patient
 
         def forget(proposals: list[Proposal]) -> list[Proposal]:
@@ -112,7 +112,7 @@ def unanswered_request_forgotten() -> Iterator[None]:
         with mock.patch.object(self, "_patient", forget):
             return original(self, pending, attempts)
 
-    with method(Appender, "_left_by_service", left_by_service):
+    with method(Appender, "_append_through_service", append_through_service):
         yield
 
 

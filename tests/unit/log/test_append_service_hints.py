@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from eoslog.storage.append_channel import (
     ChannelError,
     service_name,
 )
-from eoslog.storage.environment import Environment, host_time_ms
+from eoslog.storage.environment import Backoff, Environment, host_time_ms
 from eoslog.storage.memory_store import MemoryStore
 from tests.unit.log.ledger import Ledger
 from tests.unit.log.world import HOUR_MS, World, environment, names, script
@@ -103,32 +102,27 @@ def client(memory_store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> Iterat
     made.close()
 
 
-def test_a_silent_service_is_asked_again_after_its_late_answer(client: AppendClient) -> None:
+def test_a_silent_service_is_reached_again_after_a_pause(client: AppendClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_client, "_PAUSE", Backoff(first_ms=300, longest_ms=300))
     is_awake = threading.Event()
-    has_answered = threading.Event()
 
     def serve(connection: Connection) -> None:
         connection.message()
         is_awake.wait()
-        connection.answer(b"late")
-        has_answered.set()
+        with suppress(OSError):
+            connection.answer(b"late")
+        connection.message()
+        connection.answer(b"in time")
 
     with serving(serve) as announced:
-        assert client.connect(announced)
-        assert client.ask(b"first", None) == b""
-        assert not client.may_reach(announced)
+        assert client.reach(announced)
+        assert client.ask(b"first", None) is None
+        assert not client.reach(announced)
         is_awake.set()
-        has_answered.wait()
 
-        assert await_true(lambda: client.may_reach(announced))
-        assert client.connect(announced)
-        assert client.ask(b"second", None) == b"late"
+        assert await_true(lambda: client.reach(announced))
+        client.ask(b"second", None)
         client.close()
-
-
-def wait_after(step: Callable[[], object], event: threading.Event) -> None:
-    step()
-    event.wait()
 
 
 def await_true(condition: Callable[[], bool]) -> bool:
@@ -136,27 +130,6 @@ def await_true(condition: Callable[[], bool]) -> bool:
     while not condition():
         Environment().sleep_ms(1)
     return True
-
-
-def test_a_silent_service_is_passed_over_by_a_process_with_very_many_open_files(client: AppendClient) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 1_200:
-        pytest.skip("this system allows too few open files")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1_200), hard))
-    is_over = threading.Event()
-    files = [socket.socket() for _ in range(1_050)]
-    try:
-        with serving(lambda connection: wait_after(connection.message, is_over)) as announced:
-            assert client.connect(announced)
-            assert client.ask(b"first", None) == b""
-
-            assert not client.may_reach(announced)
-            is_over.set()
-            client.close()
-    finally:
-        for file in files:
-            file.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_message_of_which_a_stopped_service_took_a_part_ends_the_connection(client: AppendClient) -> None:
@@ -170,12 +143,12 @@ def test_a_message_of_which_a_stopped_service_took_a_part_ends_the_connection(cl
         connection.answer(b"records")
 
     with serving(serve) as announced:
-        assert client.connect(announced)
-        assert client.ask(b"x" * (32 << 20), None) == b""
+        assert client.reach(announced)
+        assert client.ask(b"x" * (32 << 20), None) is None
         is_awake.set()
 
-        assert await_true(lambda: client.may_reach(announced))
-        assert client.connect(announced)
+        assert await_true(lambda: client.reach(announced))
+        assert client.reach(announced)
         assert client.ask(b"second", None) == b"records"
         client.close()
 
@@ -188,22 +161,23 @@ def test_a_message_is_sent_no_longer_than_until_the_deadline(
     monkeypatch.setattr(append_client, "_PATIENCE_MS", 600_000)
     is_over = threading.Event()
 
-    with serving(lambda connection: wait_after(lambda: None, is_over)) as announced:
-        assert client.connect(announced)
+    with serving(lambda connection: is_over.wait()) as announced:
+        assert client.reach(announced)
         deadline_ms = Environment().monotonic_ms() + 50
 
-        assert client.ask(b"x" * (32 << 20), deadline_ms) == b""
+        assert client.ask(b"x" * (32 << 20), deadline_ms) is None
         is_over.set()
 
 
 def test_a_new_key_is_read_after_the_proof_of_the_old_one_has_failed(
     client: AppendClient, memory_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(append_client, "_PAUSE", Backoff(first_ms=1, longest_ms=1))
     with serving(lambda connection: connection.answer(b""), key=b"n" * 64) as announced:
-        assert not client.connect(announced)
+        assert not client.reach(announced)
         memory_store.put(APPEND_KEY_PATH, b"n" * 64)
 
-        assert client.connect(announced)
+        assert await_true(lambda: client.reach(announced))
         client.close()
 
 

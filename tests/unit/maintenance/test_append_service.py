@@ -19,15 +19,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import eoslog
-from eoslog.errors import InvalidOption
+from eoslog.errors import InvalidOption, TopicAlreadyExists
 from eoslog.log import append_client
 from eoslog.log.append_client import APPEND_KEY_PATH, AppendClient
-from eoslog.log.appender import Announce
+from eoslog.log.appender import OwnService
 from eoslog.log.slots import LONGEST_LEASE_MS, AppendServiceAnnouncement, SlotRecord, records_backwards
 from eoslog.maintenance import append_service
 from eoslog.maintenance.append_service import AppendService
 from eoslog.producer.producer import Producer
 from eoslog.storage.append_channel import GREETING, NONCE_BYTES, PROOF_BYTES
+from eoslog.storage.environment import Backoff
 from eoslog.store import Store
 from tests.s3.servers import S3Server
 
@@ -78,7 +79,7 @@ def running(connected: Callable[[], Store], **options: str) -> Iterator[AppendSe
 
 def await_announcement(store: Store, service: AppendService) -> None:
     """Wait until the service has made its first check."""
-    while store.log.appender.announcement is None:
+    while store.log.appender.own_service is None:
         threading.Event().wait(0.005)
     with service._condition:
         pass
@@ -113,8 +114,8 @@ def records(store: Store) -> list[SlotRecord]:
 
 def announce(store: Store, address: str, lease_ms: int = 600_000, certificate: str | None = None) -> None:
     """Let the log announce a service that this process is not."""
-    store.log.announce(Announce("a" * 32, address, certificate, lease_ms))
-    store.log.appender.announcement = None
+    store.log.announce(OwnService("a" * 32, address, certificate, lease_ms))
+    store.log.appender.own_service = None
 
 
 @contextlib.contextmanager
@@ -201,7 +202,7 @@ def test_a_writer_that_knows_a_newer_state_is_served_on_that_state(
     """The service has not read the record that made the producer."""
     store = connected()
     with monkeypatch.context() as without_service:
-        without_service.setattr(store.log.appender._client, "connect", lambda announced: False)
+        without_service.setattr(store.log.appender._client, "reach", lambda announced: False)
         producer = writer(store)
     assert service._store.log.replica.slot < store.log.replica.slot
 
@@ -210,15 +211,15 @@ def test_a_writer_that_knows_a_newer_state_is_served_on_that_state(
     assert store.log.appender.counts.by_others == 1
 
 
-def test_a_request_that_only_its_process_may_append_is_let_in(
+def test_a_request_that_only_its_process_may_append_ask_for_slot(
     connected: Callable[[], Store], service: AppendService
 ) -> None:
     store = connected()
     store.describe()
     announced(store)
     asked: list[object] = []
-    original = service._let_in
-    service._let_in = lambda waiting: (asked.append(waiting), original(waiting))[1]  # type: ignore[method-assign]
+    original = service._leave_slot
+    service._leave_slot = lambda waiting: (asked.append(waiting), original(waiting))[1]  # type: ignore[method-assign]
 
     writer(store)
 
@@ -314,13 +315,14 @@ def test_a_service_without_access_to_its_key_is_not_used(connected: Callable[[],
         assert values(connected()) == [b"one"]
 
 
-def test_a_silent_service_is_not_asked_again_before_it_answers(
+def test_a_silent_service_is_asked_again_after_a_pause_only(
     connected: Callable[[], Store], service: AppendService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = connected()
     producer = writer(store)
     commit(producer, b"one")
     monkeypatch.setattr(append_client, "_PATIENCE_MS", 50)
+    monkeypatch.setattr(append_client, "_PAUSE", Backoff(first_ms=1 << 30, longest_ms=1 << 30))
     log = service._store.log
     original, asked, may_answer = log.append_for_others, [], threading.Event()
 
@@ -335,14 +337,25 @@ def test_a_silent_service_is_not_asked_again_before_it_answers(
     assert len(asked) == 1
 
     may_answer.set()
-    client = store.log.appender._client
-    while not client.may_reach(announced(store)):  # type: ignore[arg-type]
-        threading.Event().wait(0.005)
     monkeypatch.setattr(append_client, "_PATIENCE_MS", 10_000)
+    store.log.appender._client._not_before_ms = 0
     commit(producer, b"four")
 
     assert len(asked) == 2
     assert values(connected()) == [b"one", b"two", b"three", b"four"]
+
+
+def test_a_refused_request_does_not_ask_for_a_slot(connected: Callable[[], Store], service: AppendService) -> None:
+    """The service would wait for a record that does not come, and all writers with it."""
+    store = connected()
+    announced(store)
+    asked: list[object] = []
+    service._leave_slot = asked.append  # type: ignore[method-assign]
+
+    with pytest.raises(TopicAlreadyExists):
+        store.admin.create_topic("t")
+
+    assert asked == []
 
 
 @EVERYWHERE
@@ -526,8 +539,8 @@ def test_a_malformed_message_ends_its_connection_only(connected: Callable[[], St
     found = announced(store)
     assert found is not None
     client = AppendClient(store.object_store, store.environment)
-    assert client.connect(found)
-    assert client.ask(b'{"name": 1}', None) == b""
+    assert client.reach(found)
+    assert client.ask(b'{"name": 1}', None) is None
     client.close()
 
     commit(producer, b"one")
@@ -585,8 +598,8 @@ def test_a_service_with_another_certificate_than_announced_gets_nothing(
         assert found is not None
         client = AppendClient(store.object_store, store.environment)
 
-        assert not client.connect(found.model_copy(update={"certificate_sha256": "0" * 64}))
-        assert not client.connect(found.model_copy(update={"certificate_sha256": None}))
+        assert not client.reach(found.model_copy(update={"certificate_sha256": "0" * 64}))
+        assert not client.reach(found.model_copy(update={"certificate_sha256": None}))
         assert service._connections <= 1
 
 

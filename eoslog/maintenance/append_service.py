@@ -380,13 +380,13 @@ def _address(option: str, given: str) -> tuple[str, int]:
 
 
 def _is_unspecified(host: str) -> bool:
-    """Return True if writers cannot connect to a host: it stands for all addresses of this machine."""
+    """Return True if a host stands for all addresses of this machine. Writers cannot connect to it."""
     try:
-        # As the system reads it: 0 is 0.0.0.0.
-        addresses = {each[4][0] for each in socket.getaddrinfo(host or None, 0, flags=socket.AI_PASSIVE)}
-    except OSError:
+        # The system reads 0 as 0.0.0.0.
+        return ip_address(host if ":" in host else socket.inet_aton(host or "0")).is_unspecified
+    except (OSError, ValueError):
+        # It is a name.
         return False
-    return all(ip_address(each).is_unspecified for each in addresses if isinstance(each, str))
 
 
 def _joined(host: str, port: int) -> str:

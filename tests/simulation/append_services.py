@@ -107,7 +107,7 @@ class SimulatedAppendService(AppendService):
     def _answers(self, other: AppendServiceAnnouncement) -> bool:
         client = SimulatedClient(self.process, self._store.object_store, self._store.environment)
         try:
-            answers = client.connect(other)
+            answers = client.reach(other)
         finally:
             client.close()
         self.process.world.marks[TAKEN_OVER] += not answers

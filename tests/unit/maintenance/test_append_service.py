@@ -642,7 +642,7 @@ def test_an_address_without_host_and_port_is_refused(connected: Callable[[], Sto
         AppendService(connected(), listen)
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:0", ":9300", "[::]:9300"])
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "0:9300", ":9300", "[::]:9300", "[::0]:9300"])
 def test_an_address_that_names_no_host_needs_another_one_to_announce(
     connected: Callable[[], Store], listen: str
 ) -> None:

@@ -415,7 +415,7 @@ def coordinator(
                     private_key=append_private_key,
                 )
             )
-            click.echo(f"appending for writers on all hosts: {service.address}", err=True)
+            click.echo(f"listening for writers: {service.address}", err=True)
         work.run(steps=steps, report=report, stop=has_come)
 
 

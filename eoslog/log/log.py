@@ -159,8 +159,7 @@ class Log(Generic[S]):
     ) -> T:
         """Apply a request to the newest state, append its entries, and return its answer.
 
-        Requests of several threads share a record. If writers compete for slots, another process may append the request
-        (see ``ShareableRequest``).
+        Requests of several threads share a record. Another process may append the request (see ``ShareableRequest``).
 
         Args:
             timeout_ms: begin no further attempt after this time (ms). If a record holds requests of several threads,

@@ -40,7 +40,7 @@ LARGEST_ANSWER_BYTES = 128 << 10
 _LONGEST_GREETING_MS = 1_000
 _PATIENCE_MS = 3_000
 """The longest wait for an answer (ms). A service answers after one or two records."""
-_PAUSE = Backoff(first_ms=1_000, longest_ms=60_000)
+_PAUSE = Backoff(first_ms=1_000, longest_ms=4_000)
 """The pauses before another attempt to connect."""
 
 

@@ -73,17 +73,14 @@ def service(connected: Callable[[], Store]) -> Iterator[AppendService]:
 def running(connected: Callable[[], Store], **options: str) -> Iterator[AppendService]:
     store = connected()
     with AppendService(store, ANYWHERE, **options) as found:
-        await_announcement(store, found)
+        await_announcement(store)
         yield found
 
 
-def await_announcement(store: Store, service: AppendService) -> None:
-    """Wait until the service has made its first check."""
-    while store.log.appender.own_service is None:
+def await_announcement(store: Store) -> None:
+    """Wait until the log announces a service."""
+    while announced(store) is None:
         threading.Event().wait(0.005)
-    with service._condition:
-        pass
-    store.log.read(lambda state, slot: None)
 
 
 def announced(store: Store) -> AppendServiceAnnouncement | None:

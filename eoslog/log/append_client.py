@@ -20,7 +20,6 @@ from eoslog.storage.append_channel import (
     HEADER_BYTES,
     NONCE_BYTES,
     PROOF_BYTES,
-    SERVICE,
     WRITER,
     Channel,
     ChannelError,
@@ -91,7 +90,7 @@ class AppendClient:
         nonce = self._environment.new_id().encode()
         connected.sendall(GREETING + nonce)
         service_nonce = self._read(NONCE_BYTES, end_ms)
-        channel = Channel(key, name, nonce, service_nonce, own=WRITER, other=SERVICE)
+        channel = Channel(key, name, nonce, service_nonce, own=WRITER)
         channel.check_proof(self._read(PROOF_BYTES, end_ms))
         connected.sendall(channel.proof)
         self._channel = channel

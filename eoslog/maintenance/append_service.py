@@ -43,7 +43,6 @@ from eoslog.storage.append_channel import (
     NONCE_BYTES,
     PROOF_BYTES,
     SERVICE,
-    WRITER,
     Channel,
     ChannelError,
     service_name,
@@ -213,7 +212,7 @@ class AppendService:
             raise ChannelError("the other side is no writer")
         writer_nonce = await reader.readexactly(NONCE_BYTES)
         service_nonce = self._store.environment.new_id().encode()
-        channel = Channel(self._key, self._name, writer_nonce, service_nonce, own=SERVICE, other=WRITER)
+        channel = Channel(self._key, self._name, writer_nonce, service_nonce, own=SERVICE)
         writer.write(service_nonce + channel.proof)
         await writer.drain()
         channel.check_proof(await reader.readexactly(PROOF_BYTES))

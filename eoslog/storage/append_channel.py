@@ -19,7 +19,7 @@ PROOF_BYTES = 32
 _HEADER = struct.Struct(f">I{PROOF_BYTES}s")
 HEADER_BYTES = _HEADER.size
 """The size of a frame's header (bytes): the length of the body, and its HMAC."""
-SERVICE, WRITER = b"service", b"writer"
+SERVICE, WRITER = _SIDES = b"service", b"writer"
 
 
 class ChannelError(Exception):
@@ -40,21 +40,19 @@ def service_name(service_id: str, location: str) -> str:
 class Channel:
     """One side of a connection, without its socket."""
 
-    def __init__(
-        self, key: bytes, service: str, writer_nonce: bytes, service_nonce: bytes, *, own: bytes, other: bytes
-    ) -> None:
+    def __init__(self, key: bytes, service: str, writer_nonce: bytes, service_nonce: bytes, *, own: bytes) -> None:
         """
         Args:
             key: the store's append key.
             service: what only this service has, as ``service_name`` returns it.
-            own, other: which side this one is, and which the other one: ``SERVICE`` or ``WRITER``.
+            own: which side this one is: ``SERVICE`` or ``WRITER``.
         """
-        self._own, self._other = own, other
+        self._own, self._other = own, WRITER if own == SERVICE else SERVICE
         # A proof of one side is no proof of the other side, and neither is a frame's HMAC.
         context = service.encode() + writer_nonce + service_nonce
-        self._proofs = {side: hmac.digest(key, b"proof of the " + side + context, "sha256") for side in (own, other)}
-        self._keys = {side: hmac.digest(key, b"frames of the " + side + context, "sha256") for side in (own, other)}
-        self._numbers = {own: 0, other: 0}
+        self._proofs = {side: hmac.digest(key, b"proof of the " + side + context, "sha256") for side in _SIDES}
+        self._keys = {side: hmac.digest(key, b"frames of the " + side + context, "sha256") for side in _SIDES}
+        self._numbers = dict.fromkeys(_SIDES, 0)
 
     @property
     def proof(self) -> bytes:

@@ -13,7 +13,7 @@ from eoslog.log.messages import decode_message
 from eoslog.log.slots import AppendServiceAnnouncement
 from eoslog.maintenance.append_service import AppendService, _append_key, _Waiting
 from eoslog.session.session import Session
-from eoslog.storage.append_channel import GREETING, HEADER_BYTES, SERVICE, WRITER, Channel, ChannelError
+from eoslog.storage.append_channel import GREETING, HEADER_BYTES, SERVICE, Channel, ChannelError
 from tests.simulation.append_network import Connection, SimulatedClient
 from tests.simulation.log_services import open_log
 from tests.simulation.service import Service, open_store
@@ -79,7 +79,7 @@ class SimulatedAppendService(AppendService):
             assert body.startswith(GREETING)
             nonce = self._store.environment.new_id().encode()
             writer_nonce = body[len(GREETING) :]
-            channels.append(Channel(self._key, self._name, writer_nonce, nonce, own=SERVICE, other=WRITER))
+            channels.append(Channel(self._key, self._name, writer_nonce, nonce, own=SERVICE))
             connection.answer(self.process, nonce + channels[0].proof)
         elif len(channels) == 1:
             channels[0].check_proof(body)

@@ -24,7 +24,6 @@ from eoslog.storage.append_channel import (
     NONCE_BYTES,
     PROOF_BYTES,
     SERVICE,
-    WRITER,
     Channel,
     ChannelError,
     service_name,
@@ -77,7 +76,7 @@ def serving(serve: Callable[[Connection], None], *, key: bytes = KEY) -> Iterato
                 return
             with connected, suppress(OSError, EOFError, ChannelError):
                 nonce = read(connected, len(GREETING) + NONCE_BYTES)[len(GREETING) :]
-                channel = Channel(key, NAME, nonce, b"s" * NONCE_BYTES, own=SERVICE, other=WRITER)
+                channel = Channel(key, NAME, nonce, b"s" * NONCE_BYTES, own=SERVICE)
                 connected.sendall(b"s" * NONCE_BYTES + channel.proof)
                 channel.check_proof(read(connected, PROOF_BYTES))
                 serve(Connection(connected, channel))

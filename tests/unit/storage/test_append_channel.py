@@ -14,13 +14,13 @@ NONCES = b"w" * 32, b"s" * 32
 def service(
     key: bytes = KEY, service_id: str = ID, location: str = HERE, nonces: tuple[bytes, bytes] = NONCES
 ) -> Channel:
-    return Channel(KEY, service_name(ID, HERE), *NONCES, own=SERVICE, other=WRITER)
+    return Channel(KEY, service_name(ID, HERE), *NONCES, own=SERVICE)
 
 
 def writer(
     key: bytes = KEY, service_id: str = ID, location: str = HERE, nonces: tuple[bytes, bytes] = NONCES
 ) -> Channel:
-    return Channel(key, service_name(service_id, location), *nonces, own=WRITER, other=SERVICE)
+    return Channel(key, service_name(service_id, location), *nonces, own=WRITER)
 
 
 def received(channel: Channel, frame: bytes) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from eoslog.errors import InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
-from eoslog.log.machine import Request, ShareableRequest
+from eoslog.log.machine import Request, is_shareable
 from eoslog.log.messages import Message
 from eoslog.log.replica import Replica
 from eoslog.log.slots import CheckpointEntry
@@ -97,7 +97,7 @@ class Proposal:
 
     def tell(self, entries: Sequence[Mapping[str, Any]], slot: int) -> None:
         """Take the answer from a record that names this request. The fold calls this, in any thread."""
-        if self.has_landed or self.done or not isinstance(self.request, ShareableRequest):
+        if self.has_landed or self.done or not is_shareable(self.request):
             return
         try:
             self.answer = self.request.shared_answer(entries, slot)

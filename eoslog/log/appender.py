@@ -234,8 +234,10 @@ class Appender(Generic[S]):
 
         Nothing depends on the service. If it does not answer, this process appends the requests itself.
         """
+        if not self._reaches_service():
+            return pending
         unsent = [each for each in pending if each.sent is None and shared_entries(each.request)]
-        if not unsent or not self._reaches_service():
+        if not unsent:
             return pending
         began_ms = self.environment.monotonic_ms()
         with_time = self._with_time(unsent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,7 +38,6 @@ class Request(Protocol[T_co]):
         """
 
 
-@runtime_checkable
 class ShareableRequest(Request[T_co], Protocol[T_co]):
     """A request that any process may append on behalf of its own process. Several processes may try.
 
@@ -58,9 +57,14 @@ class ShareableRequest(Request[T_co], Protocol[T_co]):
         """
 
 
+def is_shareable(request: Request[Any] | None) -> TypeGuard[ShareableRequest[Any]]:
+    # An isinstance() of a protocol compares all its attributes, which is a percent of a commit.
+    return hasattr(request, "shared_answer")
+
+
 def shared_entries(request: Request[Any] | None) -> Sequence[Any]:
     """Return the entries that other processes may append for this request; empty if they may append none."""
-    return request.shared_entries if isinstance(request, ShareableRequest) else ()
+    return request.shared_entries if is_shareable(request) else ()
 
 
 class Part(Protocol):

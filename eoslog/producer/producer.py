@@ -389,7 +389,7 @@ class Producer:
 
     def _known_topic(self, name: str) -> Topic | None:
         try:
-            return self._sender.topics.get(name)
+            return self._sender.known_topic(name)
         except TypeError:
             return None  # The name is not hashable. The search for the topic raises the error that says so.
 

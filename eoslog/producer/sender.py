@@ -201,6 +201,10 @@ class Sender:
         self._in_flight = InFlightBatches(transactional_id, home)
         self._settled: deque[tuple[AwaitedOffsets, RowsOutcome]] = deque()
         """Futures whose rows have an outcome, and that are not told yet."""
+        self.topics: dict[str, Topic] = {}
+        """Topics found so far, by name. They stay the same throughout a transaction."""
+        self._topics_before: dict[str, Topic] = {}
+        """The topics of the transaction before."""
         self.forget()
 
     def forget(self) -> None:
@@ -208,8 +212,8 @@ class Sender:
 
         Topics are dropped too: a topic may be deleted and created again before the next transaction.
         """
-        self.topics: dict[str, Topic] = {}
-        """Topics found so far, by name. They stay the same throughout a transaction."""
+        if self.topics:
+            self._topics_before, self.topics = self.topics, {}
         self.has_appended = False
         """True if batches of the transaction are known to be in the log."""
         self.numbers = CommitNumbers()
@@ -276,6 +280,15 @@ class Sender:
     def upload_ms(self) -> int | None:
         """A lower bound of the time at which the first upload of the staged batches began (ms by the store's clock)."""
         return self._accumulator.upload_ms
+
+    def known_topic(self, name: str) -> Topic | None:
+        """Return a topic of this transaction, or of the one before if the known state still has it. Needs no step."""
+        found = self.topics.get(name)
+        if found is None:
+            before = self._topics_before.get(name)
+            if before is not None and self._store.has_topic(before):
+                found = self.topics[name] = before
+        return found
 
     def find_topic(self, name: str) -> Topic:
         """Find a topic by its name, and remember it in ``topics``.

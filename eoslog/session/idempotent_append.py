@@ -20,7 +20,7 @@ from eoslog.errors import (
     StoreAccessDenied,
 )
 from eoslog.log.append_queue import AppendAttempts
-from eoslog.log.machine import Request, ShareableRequest
+from eoslog.log.machine import Request, is_shareable
 from eoslog.session.session import Session
 from eoslog.session.time_limits import TimeLimits
 from eoslog.storage.process import HomeProcess
@@ -174,7 +174,7 @@ class IdempotentAppend:
         # A shareable request that the newest state refuses is refused forever. So if no record has it now, none will.
         for sent in self._attempts.sent:
             found = self._store.log.appender.find_request(sent.slot, sent.request_id)
-            if found is None or not isinstance(self._request, ShareableRequest):
+            if found is None or not is_shareable(self._request):
                 continue
             # eoslog never writes a record that names this request with entries of another. Ignore such a record.
             with suppress(LookupError, ValueError):

@@ -213,6 +213,14 @@ class Session:
         self.describe()
         return self.log.read(function, refresh=refresh)
 
+    def has_topic(self, topic: Topic) -> bool:
+        """Return True if the known state has this very object as a topic.
+
+        This takes no lock, so it needs no step in a thread of the library. A topic that was deleted, created again or
+        changed is another object.
+        """
+        return self.log.replica.state.topics.get(topic.topic_id) is topic
+
     def append(
         self,
         request: Request[T],

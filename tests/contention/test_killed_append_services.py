@@ -1,6 +1,7 @@
 """Writers that share no host, and two append services, while each of them is killed or stopped and connections are cut.
 
-The store is as slow as an object store, and does not always answer. The writers find the services in the log.
+The store is a directory that is as slow as an object store, or it is on an S3 server. It does not always answer. The
+writers find the services in the log.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tests.contention.test_killed_writers import (
     Location,
     write,
 )
+from tests.s3.servers import S3Server
 
 SERVICES = 2
 LONGEST_CONNECTION_S = 2.0
@@ -53,9 +55,15 @@ class FaultyRemoteStore(FaultyObjectStore):
 
 
 class HostsOfTheirOwn(Location):
-    """A directory that each process sees as an object store."""
+    """An object store, or a directory that each process sees as one."""
 
     def faulty(self) -> Store:
+        if self.kind == "s3":
+            store = super().faulty()
+            # A store knows its queue when it has read its description.
+            store.describe()
+            store.object_store.host_queue = None
+            return store
         environment = Environment()
         return Store(FaultyRemoteStore(self.place, environment, fsync=False), environment)
 
@@ -137,6 +145,14 @@ def _resume(process: Any) -> None:
         os.kill(process.pid, signal.SIGCONT)
 
 
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.s3)])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> HostsOfTheirOwn:
+    if request.param != "s3":
+        return HostsOfTheirOwn(request.param, str(tmp_path / "store"), {})
+    server: S3Server = request.getfixturevalue("real_server")
+    return HostsOfTheirOwn("s3", server.new_bucket(), server.options())
+
+
 @pytest.fixture
 def ends() -> Iterator[list[Callable[[], None]]]:
     """Called at the end of the test, the last one first."""
@@ -147,9 +163,8 @@ def ends() -> Iterator[list[Callable[[], None]]]:
 
 
 def test_no_row_is_lost_or_doubled_while_append_services_die_stop_and_lose_their_connections(
-    tmp_path: Path, ends: list[Callable[[], None]]
+    location: HostsOfTheirOwn, tmp_path: Path, ends: list[Callable[[], None]]
 ) -> None:
-    location = HostsOfTheirOwn("services", str(tmp_path / "store"), {})
     store = location.sound()
     store.admin.create_topic("t", partitions=PARTITIONS)
     consumer = store.consumer(auto_offset_reset="earliest")

@@ -43,6 +43,7 @@ _STORE = Columns(
     "ProbedMs=probe.time_ms:time",
 )
 _COPIED = Columns("CopiedStoreId=store_id CopiedSlot=slot CopiedMs=time_ms:time")
+_APPEND_SERVICE = Columns("AppendService=address AppendServiceExpiresMs=expires_ms:time")
 _STATE = Columns(
     # The features of the description are those of its creation. The state may have more.
     "ReaderFeatures WriterFeatures HorizonMs:time",
@@ -66,10 +67,13 @@ def describe(session: Session) -> None:
 
     def look(state: StoreState, slot: int) -> dict[str, Any]:
         checkpoint, previous = store.log.replica.checkpoint, store.log.replica.previous_checkpoint
+        service = store.log.replica.append_service
+        announced = service is not None and service.is_current(store.now_ms())
         return {
             "NewestSlot": slot,
             "CheckpointSlot": checkpoint.slot if checkpoint is not None else None,
             "PreviousCheckpointSlot": previous.slot if previous is not None else None,
+            **(_APPEND_SERVICE.of(service) if announced else {}),
             **_STATE.of(state),
         }
 

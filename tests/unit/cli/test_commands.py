@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import eoslog
 from eoslog.cli.main import cli
+from eoslog.maintenance.append_service import AppendService
 from tests.unit.cli.command import Command
 
 
@@ -370,6 +371,18 @@ def test_a_store_is_described(command: Command, store: eoslog.Store, open_transa
     assert [each["kind"] for each in command.json("transactions", "list")] == ["producer"]
     assert described["checkpoint_slot"] is None
     assert command.url in command.ok("describe")
+
+
+def test_the_announced_append_service_is_described(command: Command, store: eoslog.Store) -> None:
+    assert "append_service" not in command.json("describe")
+
+    with AppendService(store, "127.0.0.1:0"):
+        while "append_service" not in (described := command.json("describe")):
+            time.sleep(0.01)
+
+    assert described["append_service"].startswith("127.0.0.1:")
+    assert described["append_service_expires_ms"] > store.now_ms()
+    assert "append_service" not in command.json("describe")
 
 
 def test_a_checkpoint_is_written_at_the_tail(command: Command, store: eoslog.Store) -> None:

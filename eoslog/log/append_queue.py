@@ -156,7 +156,7 @@ def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -
                 this.later.append(proposal)
             elif isinstance(error, RecordFull):
                 asked = InvalidRequest(
-                    "a record has room for one new producer id. Request each new producer id in a call of its own"
+                    "one record has no room for the producer ids of this request. Begin fewer jobs in one call"
                 )
                 this.refused.append((proposal, asked))
             else:

@@ -127,8 +127,8 @@ class Draft:
         self.added_columns = added_columns
         self._apply = apply
         self.entries: list[Entry] = []
-        self.id_given_out: bool = base.id_given_out if isinstance(base, Draft) else False
-        """True if an entry of this slot has taken the slot's only producer id."""
+        self.producer_ids_taken: int = base.producer_ids_taken if isinstance(base, Draft) else 0
+        """How many of the slot's producer ids its entries have taken."""
         self._edited: set[PartitionId] = set()
         for name in STATE_VALUES:
             setattr(self, name, getattr(base, name))
@@ -181,7 +181,7 @@ class Draft:
                 overlay.merge()
         if isinstance(base, Draft):
             base.entries.extend(self.entries)
-            base.id_given_out = self.id_given_out
+            base.producer_ids_taken = self.producer_ids_taken
 
 
 @dataclass(frozen=True)

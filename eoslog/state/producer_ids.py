@@ -28,8 +28,11 @@ from eoslog.state.sequences import LAST_USABLE_EPOCH
 from eoslog.state.store_state import IdempotentProducer, StoreState, Transaction, TransactionState
 from eoslog.state.transaction_entries import ProducerInitialized
 
-TASKS_BITS = 20
-MAX_TASKS = (1 << TASKS_BITS) - 1
+IDS_OF_SLOT = 1 << 20
+"""The number of producer ids that a slot can give out."""
+IDS_OF_JOB = 1 << 19
+"""The number of producer ids of a job: its own, and one for each task that it may ever have."""
+MAX_TASKS = IDS_OF_JOB - 1
 MAX_TRANSACTION_TIMEOUT_MS = 900_000
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 _FENCED_OWNERS_KEPT = 16
@@ -52,22 +55,35 @@ def task_producer_id(job_producer_id: int, task: int) -> int:
     return job_producer_id + task + 1
 
 
-def new_producer_id(draft: Draft) -> int:
-    """Return the producer id of this slot. It is unique because the slot is.
+def new_producer_id(draft: Draft, kind: str) -> int:
+    """Take the next producer id of this slot. It is unique because the slot is.
+
+    Args:
+        kind: the kind of its holder. A job also takes the ids after its own, for its tasks.
 
     Raises:
-        RecordFull: another entry of the same record already has it.
+        RecordFull: earlier entries of the same record have taken too many.
     """
-    if draft.id_given_out:
+    count = IDS_OF_JOB if kind == "job" else 1
+    index = draft.producer_ids_taken
+    if index + count > IDS_OF_SLOT:
         raise RecordFull
-    return draft.slot << TASKS_BITS
+    draft.producer_ids_taken += count
+    return draft.slot * IDS_OF_SLOT + index
 
 
-def next_identity(draft: Draft, transaction: Transaction) -> ProducerIdentity:
-    """Return the identity after the current one: the next epoch, or a new producer id if the epoch is exhausted."""
+def next_identity(draft: Draft, transaction: Transaction, kind: str) -> ProducerIdentity:
+    """Return the identity after the current one: the next epoch, or a new producer id if the epoch is exhausted.
+
+    Args:
+        kind: the kind of the holder that gets the identity.
+    """
     # The marker of the last transaction carries its epoch + 1. The highest epoch is therefore kept for a marker.
-    if transaction.producer_epoch >= LAST_USABLE_EPOCH:
-        return ProducerIdentity(new_producer_id(draft), 0)
+    is_exhausted = transaction.producer_epoch >= LAST_USABLE_EPOCH
+    # The ids after a producer's id belong to other producers, so a job must not give them to its tasks.
+    lacks_ids = kind == "job" and transaction.kind != "job"
+    if is_exhausted or lacks_ids:
+        return ProducerIdentity(new_producer_id(draft, kind), 0)
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
 
 
@@ -151,7 +167,7 @@ def _planned(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
     """Return the entry with the identity that it assigns at this slot."""
     check_timeout(entry.timeout_ms)
     if entry.transactional_id is None:
-        return entry.model_copy(update={"producer_id": new_producer_id(draft), "producer_epoch": 0})
+        return entry.model_copy(update={"producer_id": new_producer_id(draft, entry.kind), "producer_epoch": 0})
     if entry.keep_prepared and entry.kind != "producer":
         raise InvalidRequest(f"transactional id {entry.transactional_id!r}: a job cannot keep a prepared transaction")
     check_transactional_id(draft, entry.transactional_id)
@@ -161,11 +177,11 @@ def _planned(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
         if check_expected(transaction, expected, keep_prepared=entry.keep_prepared) is not None:
             raise InvalidEntry("a repeated init must not be appended again")
     if transaction is None:
-        identity = ProducerIdentity(new_producer_id(draft), 0)
+        identity = ProducerIdentity(new_producer_id(draft, entry.kind), 0)
     elif transaction.state is TransactionState.ONGOING and not _keeps(transaction, entry):
         raise InvalidEntry(f"{entry.transactional_id!r} has an open transaction, which must end before an init")
     else:
-        identity = next_identity(draft, transaction)
+        identity = next_identity(draft, transaction, entry.kind)
     return entry.model_copy(update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch})
 
 
@@ -180,8 +196,6 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
         InvalidEntry: a transaction is open, or the entry repeats an earlier one.
     """
     entry = _planned(draft, entry)
-    if entry.producer_id == draft.slot << TASKS_BITS and entry.producer_epoch == 0:
-        draft.id_given_out = True
     if entry.transactional_id is None:
         draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
         return entry

@@ -92,7 +92,7 @@ class StagedBatch(PreparedBatch):
     """A staged file. Its rows get offsets in the slot that commits their transaction."""
 
     base_offset: Offset
-    task: Annotated[int, Field(strict=True, ge=0, lt=2**20 - 1)] | None = None
+    task: Annotated[int, Field(strict=True, ge=0, lt=2**19 - 1)] | None = None
     """The index of the job's task that wrote the file."""
 
 
@@ -208,7 +208,7 @@ class TransactionEnded(Model):
     offsets: tuple[GroupOffsets, ...] = ()
     """Group offsets that take effect in this slot."""
     application_version: ApplicationVersion | None = None
-    task_count: Annotated[int, Field(strict=True, ge=0, lt=2**20)] = 0
+    task_count: Annotated[int, Field(strict=True, ge=0, lt=2**19)] = 0
     """The number of the job's tasks. Their transactions end with this entry, too."""
     summary: CommitSummary | None = None
     time_ms: Milliseconds

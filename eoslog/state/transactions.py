@@ -45,7 +45,6 @@ from eoslog.state.prepared import (
     overdue,
 )
 from eoslog.state.producer_ids import (
-    TASKS_BITS,
     ProducerIdentity,
     check_identity,
     check_registered,
@@ -287,7 +286,7 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         planned = batch.base_offset == base_offset
         batches.append(batch if planned else batch.model_copy(update={"base_offset": base_offset}))
         next_offsets[partition_id] = base_offset + batch.record_count
-    identity = next_identity(draft, transaction)
+    identity = next_identity(draft, transaction, transaction.kind)
     markers = (
         Marker(topic_id=partition_id.topic_id, partition=partition_id.partition, offset=next_offsets[partition_id])
         for partition_id in sorted(next_offsets)
@@ -416,8 +415,6 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     last_commit = _last_commit(draft, entry, rows, counts) if commits else transaction.last_commit
     draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry, last_commit)
     draft.ongoing.pop(entry.transactional_id, None)
-    if entry.next_producer_id == draft.slot << TASKS_BITS:
-        draft.id_given_out = True
     # After a roll-over partitions may forget the old producer id. The transaction alone recognizes a retry of this end
     # (``previous_producer_id``), and every later batch of the old id is refused.
     forget_producer_ids(draft, {transaction.producer_id, rows.producer_id} - {entry.next_producer_id})

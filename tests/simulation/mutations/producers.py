@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from eoslog.producer.sender import Sender
@@ -10,7 +11,14 @@ from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.state import partitions, producer_ids, sequences, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.partition_state import ProducerState
-from eoslog.state.producer_ids import ProducerIdentity, check_identity, check_registered, task_producer_id
+from eoslog.state.producer_ids import (
+    IDS_OF_SLOT,
+    ProducerIdentity,
+    check_identity,
+    check_registered,
+    next_identity,
+    task_producer_id,
+)
 from eoslog.state.sequences import check_sequence, with_marker
 from eoslog.state.store_state import Transaction
 from tests.simulation.focus import FOCUSES
@@ -55,7 +63,7 @@ def one_batch_remembered() -> Iterator[None]:
 def epoch_not_raised_by_init() -> Iterator[None]:
     """An init gives out the epoch that there was: two producers hold it, and their sequences mix."""
 
-    def same(draft: Draft, transaction: Transaction) -> ProducerIdentity:
+    def same(draft: Draft, transaction: Transaction, kind: str) -> ProducerIdentity:
         return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
     with method(producer_ids, "next_identity", same):
@@ -66,7 +74,7 @@ def epoch_not_raised_by_init() -> Iterator[None]:
 def epoch_not_raised_by_the_end() -> Iterator[None]:
     """A transaction's end leaves the epoch as it was, and its marker too: a late end or batch hits the next one."""
 
-    def same(draft: Draft, transaction: Transaction) -> ProducerIdentity:
+    def same(draft: Draft, transaction: Transaction, kind: str) -> ProducerIdentity:
         return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
     def marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
@@ -187,9 +195,30 @@ def unanswered_attempt_forgotten() -> Iterator[None]:
 
 
 @mutation(
-    unit_test="unit/state/test_jobs.py::test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task[1048574]"
+    unit_test="unit/state/test_jobs.py::test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task[524286]"
 )
 def last_task_beyond_its_jobs_producer_ids() -> Iterator[None]:
-    """A task's producer id is one further than its job's slot has: that of the last task is the next slot's."""
+    """A task's producer id is one further than its job has: that of the last task belongs to another producer."""
     with instead_of(task_producer_id, lambda job_producer_id, task: job_producer_id + task + 2):
+        yield
+
+
+@mutation(unit_test="unit/state/test_producer_ids.py::test_the_new_ids_of_one_record_follow_each_other")
+def producers_of_a_record_with_one_producer_id() -> Iterator[None]:
+    """All new producers of a record get the same producer id: their sequences mix, and each one fences the others."""
+    with method(producer_ids, "new_producer_id", lambda draft, kind: draft.slot * IDS_OF_SLOT):
+        yield
+
+
+@mutation(
+    unit_test="unit/state/test_producer_ids.py::test_a_job_under_the_id_of_a_producer_gets_producer_ids_for_its_tasks"
+)
+def job_with_the_producer_id_of_a_producer() -> Iterator[None]:
+    """A job keeps the producer id of a producer: the ids of its tasks belong to other producers."""
+    original = next_identity
+
+    def as_producer(draft: Draft, transaction: Transaction, kind: str) -> ProducerIdentity:
+        return original(draft, replace(transaction, kind=kind), kind)
+
+    with method(producer_ids, "next_identity", as_producer):
         yield

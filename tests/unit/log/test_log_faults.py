@@ -328,7 +328,7 @@ def test_a_call_that_asks_for_two_ids_is_refused_at_once() -> None:
         add_with_id("x").apply(draft)
         add_with_id("y").apply(draft)
 
-    with pytest.raises(InvalidRequest, match="one new producer id"):
+    with pytest.raises(InvalidRequest, match="no room for the producer ids"):
         log.append(Applying(two))
 
 

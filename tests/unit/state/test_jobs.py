@@ -15,7 +15,7 @@ from eoslog.errors import (
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.jobs import CommitJob
-from eoslog.state.producer_ids import LAST_USABLE_EPOCH, MAX_TASKS, TASKS_BITS, ProducerIdentity
+from eoslog.state.producer_ids import IDS_OF_SLOT, LAST_USABLE_EPOCH, MAX_TASKS, ProducerIdentity
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.transaction_entries import CommitSummary
 from eoslog.state.transaction_requests import end_request
@@ -261,7 +261,7 @@ def test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task(task: in
     rows, marker = history.partition().active
     assert (rows.producer_id, rows.transactional_id) == (job.producer_id + task + 1, f"job/{task}")
     assert marker.producer_id == job.producer_id
-    assert rows.producer_id >> TASKS_BITS == job.producer_id >> TASKS_BITS == history.slot
+    assert rows.producer_id // IDS_OF_SLOT == job.producer_id // IDS_OF_SLOT == history.slot
     assert history.transaction("job").task_count == MAX_TASKS
     assert history.init(None).producer_id > rows.producer_id
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eoslog.errors import (
@@ -17,10 +19,11 @@ from eoslog.errors import (
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Expired, ExpiredTransactionalId
 from eoslog.state.producer_ids import (
+    IDS_OF_JOB,
+    IDS_OF_SLOT,
     LAST_USABLE_EPOCH,
     MAX_TASKS,
     MAX_TRANSACTION_TIMEOUT_MS,
-    TASKS_BITS,
     ProducerIdentity,
     check_timeout,
     task_producer_id,
@@ -98,14 +101,69 @@ def test_the_epoch_below_the_last_usable_one_is_still_moved_on() -> None:
     assert history.init() == (first.producer_id, LAST_USABLE_EPOCH)
 
 
-def test_two_new_ids_do_not_fit_into_one_record() -> None:
+def test_the_new_ids_of_one_record_follow_each_other() -> None:
     history = History()
 
-    def two(draft: Draft) -> None:
-        init(draft)
-        init(draft, "other")
+    ids = history.append(lambda draft: [init(draft, name).producer_id for name in ("tx", "other", "third")])
 
-    assert isinstance(history.refused(two), RecordFull)
+    first = history.slot * IDS_OF_SLOT
+    assert ids == [first, first + 1, first + 2]
+
+
+def test_a_record_has_room_for_two_jobs_or_for_a_job_and_many_producers() -> None:
+    history = History()
+
+    def three(draft: Draft) -> None:
+        for name in ("tx", "other", "third"):
+            init(draft, name, kind="job")
+
+    def mixed(draft: Draft) -> list[int]:
+        kinds = ["producer", "job", "producer"]
+        return [init(draft, f"tx{at}", kind=kind).producer_id for at, kind in enumerate(kinds)]
+
+    assert isinstance(history.refused(three), RecordFull)
+    first, job, last = history.append(mixed)
+    assert (job, last) == (first + 1, task_producer_id(job, MAX_TASKS - 1) + 1)
+
+
+def test_a_job_under_the_id_of_a_producer_gets_producer_ids_for_its_tasks() -> None:
+    """The ids after the producer's belong to other producers."""
+    history = History()
+    producer, neighbor = history.append(lambda draft: (init(draft), init(draft, "other")))
+
+    job = history.append(lambda draft: init(draft, kind="job"))
+
+    assert job == (history.slot * IDS_OF_SLOT, 0)
+    assert neighbor.producer_id == task_producer_id(producer.producer_id, 0)
+    assert history.transaction().previous_producer_id == producer.producer_id
+    assert history.append(lambda draft: init(draft, kind="job")) == (job.producer_id, 1)
+
+
+def test_a_producer_under_the_id_of_a_job_keeps_the_producer_id() -> None:
+    history = History()
+    job = history.append(lambda draft: init(draft, kind="job"))
+
+    assert history.init() == (job.producer_id, 1)
+
+
+def test_a_job_that_exhausts_its_epochs_gets_producer_ids_for_its_tasks() -> None:
+    history = History()
+    history.append(lambda draft: init(draft, kind="job"))
+    history.at_epoch(LAST_USABLE_EPOCH)
+
+    job, neighbor = history.append(lambda draft: (init(draft, kind="job"), init(draft, "other")))
+
+    assert job == (history.slot * IDS_OF_SLOT, 0)
+    assert neighbor.producer_id == task_producer_id(job.producer_id, MAX_TASKS - 1) + 1
+
+
+def test_a_job_takes_over_an_open_transaction_at_the_last_epoch() -> None:
+    """The abort gives the producer a new id, and the job needs another one."""
+    history = History()
+    history.init()
+    history.send(history.at_epoch(LAST_USABLE_EPOCH))
+
+    assert history.append(lambda draft: init(draft, kind="job")).producer_id // IDS_OF_SLOT == history.slot
 
 
 def test_two_inits_that_move_epochs_on_fit_into_one_record() -> None:
@@ -118,23 +176,36 @@ def test_two_inits_that_move_epochs_on_fit_into_one_record() -> None:
     assert history.append(both) == ((first.producer_id, 1), (second.producer_id, 1))
 
 
-def test_a_child_of_a_record_that_gave_its_id_out_has_none_left() -> None:
+def test_a_child_of_a_record_continues_with_the_ids_after_those_that_it_gave_out() -> None:
     history = History()
 
-    def propose(draft: Draft) -> None:
-        child = draft.child()
-        init(child)
-        child.merge()
-        init(draft.child(), "other")
+    def propose(draft: Draft) -> list[int]:
+        ids = []
+        for name in ("tx", "other"):
+            child = draft.child()
+            ids.append(init(child, name).producer_id)
+            child.merge()
+        return ids
 
-    assert isinstance(history.refused(propose), RecordFull)
+    first, second = history.append(propose)
+    assert second == first + 1
 
 
-def test_ids_of_tasks_lie_between_those_of_slots() -> None:
-    job = 5 << 20
+def test_a_child_that_is_dropped_takes_no_id() -> None:
+    history = History()
+
+    def propose(draft: Draft) -> int:
+        init(draft.child())
+        return init(draft).producer_id
+
+    assert history.append(propose) == history.slot * IDS_OF_SLOT
+
+
+def test_the_ids_of_tasks_follow_that_of_their_job() -> None:
+    job = 5 * IDS_OF_SLOT
 
     assert task_producer_id(job, 0) == job + 1
-    assert task_producer_id(job, MAX_TASKS - 1) == (6 << 20) - 1
+    assert task_producer_id(job, MAX_TASKS - 1) == job + IDS_OF_JOB - 1
 
 
 def test_the_id_of_a_jobs_task_is_not_given_to_anybody_else() -> None:
@@ -214,7 +285,7 @@ def test_after_expiry_the_same_transactional_id_gets_a_new_producer_id() -> None
     assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), InvalidProducerIdMapping)
 
 
-def init(draft: Draft, transactional_id: str = "tx", **options: ProducerIdentity) -> ProducerIdentity:
+def init(draft: Draft, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
     return InitProducerId(transactional_id, timeout_ms=60_000, time_ms=1, **options).take(draft)
 
 
@@ -224,9 +295,9 @@ def test_the_ids_of_a_jobs_tasks_are_a_block_that_overlaps_no_other(history: His
     following = history.init(None).producer_id
     block = range(job, task_producer_id(job, MAX_TASKS - 1) + 1)
 
-    assert len(block) == 1 << TASKS_BITS
+    assert len(block) == IDS_OF_JOB
     assert following not in block
-    assert following % (1 << TASKS_BITS) == job % (1 << TASKS_BITS) == 0
+    assert following % (IDS_OF_SLOT) == job % (IDS_OF_SLOT) == 0
 
 
 @pytest.mark.scenario(120)

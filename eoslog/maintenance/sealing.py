@@ -1,20 +1,21 @@
 """Sealing: close the front of a partition's active segment, below the last stable offset, and write its index files.
 
-The batches of a sealed segment are in its index and no longer in the state. The process writes the files before it
-appends the entry that names them. If another process seals first, the files stay unnamed, and vacuum deletes them.
+The batches of a sealed segment are in its index and no longer in the state. One record seals the segments of many
+partitions. The process writes their files in parallel before it appends the entries that name them. If another process
+seals a segment first, its files stay unnamed, and vacuum deletes them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.checked_files import crc32c
 from eoslog.format.kafka_files import encode_producer_snapshot, encode_transaction_index, snapshot_entries
 from eoslog.format.segment_index import encode_segment_index
 from eoslog.log.log import Log
-from eoslog.state.draft import AppendEntry
+from eoslog.state.draft import AppendEntries
 from eoslog.state.entries import SegmentSealed
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Partition
@@ -23,6 +24,9 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
+
+_MOST_SEGMENTS_A_RECORD = 200
+_MOST_BATCHES_A_RECORD = 20_000
 
 
 def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
@@ -92,10 +96,22 @@ def _seal_while(
         found = log.read(candidates, refresh=not sealed)
         if not found:
             return sealed
-        for topic, partition, end_offset in found:
-            entry = seal_segment(log, store, environment, topic, partition, end_offset)
-            if entry is not None:
-                sealed.append(entry)
+        for group in _in_groups(found):
+            sealed += _seal(log, store, environment, group)
+
+
+def _in_groups(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
+    """Yield the candidates in groups, one for each record. The memory for the index files of a group is limited."""
+    group: list[_Candidate] = []
+    batches = 0
+    for each in candidates:
+        count = len(each[1].active)
+        if group and (len(group) == _MOST_SEGMENTS_A_RECORD or batches + count > _MOST_BATCHES_A_RECORD):
+            yield group
+            group, batches = [], 0
+        group.append(each)
+        batches += count
+    yield group
 
 
 def seal_segment(
@@ -105,54 +121,53 @@ def seal_segment(
     topic: Topic,
     partition: Partition,
     end_offset: int,
-) -> SegmentSealed | None:
+) -> None:
     """Seal the active segment of a partition up to an offset (exclusive), at or below the last stable offset.
 
-    Returns:
-        The entry; None if another process has sealed the segment or deleted the topic.
+    Do nothing if another process has sealed the segment or deleted the topic.
     """
-    entry = _write_files(store, environment, topic, partition, end_offset)
-    landed = log.append(AppendEntry(entry, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
-    if landed:
-        environment.reached("segment.seal.sealed")
-    return entry if landed else None
+    _seal(log, store, environment, [(topic, partition, end_offset)])
 
 
-def _write_files(
-    store: ObjectStore,
-    environment: Environment,
-    topic: Topic,
-    partition: Partition,
-    end_offset: int,
-) -> SegmentSealed:
+def _seal(
+    log: Log[StoreState], store: ObjectStore, environment: Environment, candidates: Sequence[_Candidate]
+) -> list[SegmentSealed]:
+    """Seal one segment of each candidate. Return the entries, without those of segments that others sealed first."""
     # A lower bound for the upload of all files: the date of an answer before the first put. The log compares it with
     # the horizon, so that vacuum never deletes a file that an entry names.
     upload_ms = store.clock.last_date_ms
+    files: list[tuple[str, bytes]] = []
+    entries = [_entry(environment.new_id(), *candidate, upload_ms, files) for candidate in candidates]
+    store.put_new(files)
+    environment.reached("segment.seal.files_written")
+    landed = log.append(AppendEntries(entries, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
+    if any(landed):
+        environment.reached("segment.seal.sealed")
+    return [entry for entry, has_landed in zip(entries, landed, strict=True) if has_landed]
+
+
+def _entry(
+    name: str, topic: Topic, partition: Partition, end_offset: int, upload_ms: int, files: list[tuple[str, bytes]]
+) -> SegmentSealed:
+    """Return the entry that seals a segment, and add the files that it names to ``files``."""
     count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
     base_offset = partition.segment_base_offset
-    name = environment.new_id()
     prefix = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/{name}"
     aborted = [txn for txn in partition.aborted if txn.last_offset < end_offset]
     txnindex = encode_transaction_index(aborted)
     snapshot = encode_producer_snapshot(snapshot_entries(partition.start_producers.values()))
-    files = {
-        "index": (f"{prefix}.index.parquet", encode_segment_index(partition.active[:count], txnindex)),
-        "snapshot": (f"{prefix}.snapshot", snapshot),
-    }
-    if aborted:
-        files["txnindex"] = (f"{prefix}.txnindex", txnindex)
-    store.put_new(list(files.values()))
-    environment.reached("segment.seal.files_written")
-    references = {
-        kind: FileReference(path=path, length=len(body), crc32c=crc32c(body)) for kind, (path, body) in files.items()
-    }
+
+    def added(suffix: str, body: bytes) -> FileReference:
+        files.append((f"{prefix}.{suffix}", body))
+        return FileReference(path=f"{prefix}.{suffix}", length=len(body), crc32c=crc32c(body))
+
     return SegmentSealed(
         topic_id=partition.id.topic_id,
         partition=partition.id.partition,
         base_offset=base_offset,
         end_offset=end_offset,
-        index=references["index"],
-        txnindex=references.get("txnindex"),
-        snapshot=references["snapshot"],
+        index=added("index.parquet", encode_segment_index(partition.active[:count], txnindex)),
+        txnindex=added("txnindex", txnindex) if aborted else None,
+        snapshot=added("snapshot", snapshot),
         upload_ms=upload_ms,
     )

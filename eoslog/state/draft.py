@@ -7,7 +7,7 @@ simplest request: it appends one entry to a draft.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
@@ -198,3 +198,22 @@ class AppendEntry:
         except self.unless:
             return False
         return True
+
+
+@dataclass(frozen=True)
+class AppendEntries:
+    """Append entries that do not depend on each other. The answer has a False for each that ``unless`` names."""
+
+    entries: Sequence[Entry]
+    unless: tuple[type[EosLogError], ...] = ()
+
+    def apply(self, draft: Draft) -> list[bool]:
+        """Append the entries, without those that the state refuses with one of the errors in ``unless``."""
+        return [self._is_appended(entry, draft.child()) for entry in self.entries]
+
+    def _is_appended(self, entry: Entry, child: Draft) -> bool:
+        # A child: an entry that is refused must leave nothing behind in a record that takes the others.
+        is_appended = AppendEntry(entry, self.unless).apply(child)
+        if is_appended:
+            child.merge()
+        return is_appended

@@ -7,9 +7,10 @@ import pytest
 from eoslog import Store, TopicConfig
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
-from eoslog.maintenance.sealing import seal_now, seal_segments
-from eoslog.state.partition_state import AbortedTransaction, SealedSegment
-from eoslog.state.store_state import StoreState
+from eoslog.maintenance import sealing
+from eoslog.maintenance.sealing import seal_now, seal_segment, seal_segments
+from eoslog.state.partition_state import AbortedTransaction, Partition, SealedSegment
+from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -218,3 +219,72 @@ def test_sealing_now_passes_over_a_topic_that_is_deleted_meanwhile(memory_store:
     process = Store(memory_store, Deletes())
 
     assert len(seal_now(process.log, memory_store, process.environment, ["t", "gone"])) == 1
+
+
+def _wide(store: Store, partitions: int, batches: int = 1) -> None:
+    store.admin.create_topic("wide", partitions=partitions)
+    with store.producer() as producer:
+        for _ in range(batches):
+            for partition in range(partitions):
+                producer.send("wide", b"v", partition=partition)
+            producer.flush()
+
+
+def _records_of_seal(store: Store) -> int:
+    before = _newest_slot(store)
+    seal_now(store.log, store.object_store, store.environment, ["wide"])
+    return _newest_slot(store) - before
+
+
+def test_one_record_seals_the_segments_of_all_partitions(store: Store) -> None:
+    _wide(store, partitions=30)
+
+    assert _records_of_seal(store) == 1
+    assert _active(store, "wide") == 0
+
+
+def test_the_segments_of_one_record_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    _wide(store, partitions=5, batches=2)
+    monkeypatch.setattr(sealing, "_MOST_SEGMENTS_A_RECORD", 2)
+
+    assert _records_of_seal(store) == 3
+    assert _active(store, "wide") == 0
+
+
+def test_the_batches_of_one_record_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    _wide(store, partitions=5, batches=2)
+    monkeypatch.setattr(sealing, "_MOST_BATCHES_A_RECORD", 5)
+
+    assert _records_of_seal(store) == 3
+
+
+def test_a_segment_that_another_process_seals_first_keeps_no_other_from_its_record(
+    memory_store: ObjectStore, store: Store
+) -> None:
+    _wide(store, partitions=3)
+    other = Store(memory_store, Environment())
+
+    class SealsOne(Environment):
+        def reached(self, crash_point: str) -> None:
+            if crash_point == "segment.seal.files_written" and not other.read(_sealed_partitions):
+                topic, partition = other.read(_first_partition)
+                seal_segment(other.log, memory_store, other.environment, topic, partition, 1)
+
+    process = Store(memory_store, SealsOne())
+
+    assert len(seal_now(process.log, memory_store, process.environment, ["wide"])) == 2
+    assert store.read(_sealed_partitions) == [1, 1, 1]
+
+
+def _first_partition(state: StoreState, slot: int) -> tuple[Topic, Partition]:
+    topic = state.topics[state.topic_ids["wide"]]
+    return topic, state.partitions[topic.partition_ids()[0]]
+
+
+def _sealed_partitions(state: StoreState, slot: int) -> list[int]:
+    """The numbers of sealed segments, of the partitions that have some."""
+    return [len(each.sealed) for each in state.partitions.values() if each.sealed]
+
+
+def _newest_slot(store: Store) -> int:
+    return store.read(lambda state, slot: slot)

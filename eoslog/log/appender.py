@@ -234,7 +234,7 @@ class Appender(Generic[S]):
 
         Nothing depends on the service. If it does not answer, this process appends the requests itself.
         """
-        if not self._reaches_service():
+        if not pending or not self._reaches_service():
             return pending
         unsent = [each for each in pending if each.sent is None and shared_entries(each.request)]
         if not unsent:

@@ -25,8 +25,9 @@ from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
-_MOST_SEGMENTS_A_RECORD = 200
-_MOST_BATCHES_A_RECORD = 20_000
+_MOST_SEGMENTS_A_RECORD = 64
+_MOST_ROWS_A_RECORD = 100_000
+"""The largest number of batches and producers in the files of one record."""
 
 
 def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
@@ -101,16 +102,17 @@ def _seal_while(
 
 
 def _in_groups(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
-    """Yield the candidates in groups, one for each record. The memory for the index files of a group is limited."""
+    """Yield the candidates in groups, one for each record. The memory for the files of a group is limited."""
     group: list[_Candidate] = []
-    batches = 0
+    rows = 0
     for each in candidates:
-        count = len(each[1].active)
-        if group and (len(group) == _MOST_SEGMENTS_A_RECORD or batches + count > _MOST_BATCHES_A_RECORD):
+        partition = each[1]
+        count = len(partition.active) + len(partition.start_producers)
+        if group and (len(group) == _MOST_SEGMENTS_A_RECORD or rows + count > _MOST_ROWS_A_RECORD):
             yield group
-            group, batches = [], 0
+            group, rows = [], 0
         group.append(each)
-        batches += count
+        rows += count
     yield group
 
 

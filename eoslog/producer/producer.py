@@ -377,9 +377,8 @@ class Producer:
         if self._sender.needs_room:
             # Make room before the rows are added: if this fails, the call has added nothing.
             self._deliver(self._sender.make_room)
-        return self._known_topic(topic) or self._calls.exclusive.run(
-            lambda: self._limits.repeat(lambda: self._sender.find_topic(topic))
-        )
+        known = self._known_topic(topic) or self._sender.topic_before(topic)
+        return known or self._calls.exclusive.run(lambda: self._limits.repeat(lambda: self._sender.find_topic(topic)))
 
     def _admitted(self, topic: str) -> Topic | None:
         """Return the topic if it is known and rows can be added without any other step; otherwise None."""
@@ -389,7 +388,7 @@ class Producer:
 
     def _known_topic(self, name: str) -> Topic | None:
         try:
-            return self._sender.known_topic(name)
+            return self._sender.topics.get(name)
         except TypeError:
             return None  # The name is not hashable. The search for the topic raises the error that says so.
 

@@ -204,22 +204,25 @@ class Sender:
         self.topics: dict[str, Topic] = {}
         """Topics found so far, by name. They stay the same throughout a transaction."""
         self._topics_before: dict[str, Topic] = {}
-        """The topics of the transaction before."""
+        """The topics of the last transaction that used any."""
         self.forget()
 
     def forget(self) -> None:
         """Drop everything and restart the sequences, as the next epoch does.
 
-        Topics are dropped too: a topic may be deleted and created again before the next transaction.
+        Topics must be found again: a topic may be deleted and created again before the next transaction.
         """
-        if self.topics:
-            self._topics_before, self.topics = self.topics, {}
+        self._forget_topics()
         self.has_appended = False
         """True if batches of the transaction are known to be in the log."""
         self.numbers = CommitNumbers()
         """Counts of these batches."""
         self._accumulator.discard()
         self._in_flight.reset()
+
+    def _forget_topics(self) -> None:
+        if self.topics:
+            self._topics_before, self.topics = self.topics, {}
 
     def give_up(self, error: EosLogError) -> None:
         """Drop the rows that are not acknowledged, of a producer without transactions.
@@ -232,7 +235,7 @@ class Sender:
             self._requests.identity = None
             self._in_flight.reset()
         self._accumulator.discard()
-        self.topics.clear()
+        self._forget_topics()
 
     def fail(self, error: EosLogError) -> None:
         """Fail all futures with ``error``. Batches in flight stay, because they may have landed."""
@@ -281,13 +284,15 @@ class Sender:
         """A lower bound of the time at which the first upload of the staged batches began (ms by the store's clock)."""
         return self._accumulator.upload_ms
 
-    def known_topic(self, name: str) -> Topic | None:
-        """Return a topic of this transaction, or of the one before if the known state still has it. Needs no step."""
-        found = self.topics.get(name)
-        if found is None:
-            before = self._topics_before.get(name)
-            if before is not None and self._store.has_topic(before):
-                found = self.topics[name] = before
+    def topic_before(self, name: str) -> Topic | None:
+        """Return a topic that the last transaction used, if the known state still has it. Remember it in ``topics``.
+
+        The call takes no lock, so it needs no step in a thread of the library.
+        """
+        found = self._topics_before.get(name) if isinstance(name, str) else None
+        if found is None or not self._store.has_topic(found):
+            return None
+        self.topics[name] = found
         return found
 
     def find_topic(self, name: str) -> Topic:
@@ -413,7 +418,7 @@ class Sender:
         self.has_appended = True
         self.numbers.add(self._in_flight.batches)
         if self._transactional_id is None:
-            self.topics.clear()
+            self._forget_topics()
         self._settled.append((self._in_flight.acknowledge(), appended))
 
     def _append_in_flight(self) -> list[AppendedRows]:

@@ -382,7 +382,7 @@ class OverdueTransactions:
         now_ms = self._store.now_ms()
         aborted: list[str] = []
         while self._store.read(lambda state, slot: bool(overdue_transactions(state, now_ms)), refresh=False):
-            # A record holds a limited number of aborts, and of new producer ids.
+            # A record has room for a limited number of aborts and new producer ids.
             ended = self._store.append(AbortOverdueTransactions(now_ms), timeout_ms=timeout_ms)
             if not ended:
                 break

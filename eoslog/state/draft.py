@@ -202,13 +202,16 @@ class AppendEntry:
 
 @dataclass(frozen=True)
 class AppendEntries:
-    """Append entries that do not depend on each other. The answer has a False for each that ``unless`` names."""
+    """Append entries that do not depend on each other.
+
+    The answer has a bool for each entry: False if the state refuses the entry with one of the errors in ``unless``.
+    """
 
     entries: Sequence[Entry]
     unless: tuple[type[EosLogError], ...] = ()
 
     def apply(self, draft: Draft) -> list[bool]:
-        """Append the entries, without those that the state refuses with one of the errors in ``unless``."""
+        """Append the entries. Raises the first error that is not one of ``unless``."""
         return [self._is_appended(entry, draft.child()) for entry in self.entries]
 
     def _is_appended(self, entry: Entry, child: Draft) -> bool:

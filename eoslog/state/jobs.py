@@ -28,7 +28,7 @@ from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProd
 
 
 def check_task_count(count: int) -> None:
-    """Check that the job's slot has a producer id for each task.
+    """Check that a job has a producer id for each task.
 
     Raises:
         InvalidRequest: the job has more tasks.

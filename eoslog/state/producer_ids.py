@@ -31,7 +31,7 @@ from eoslog.state.transaction_entries import ProducerInitialized
 IDS_OF_SLOT = 1 << 20
 """The number of producer ids that a slot can give out."""
 IDS_OF_JOB = 1 << 19
-"""The number of producer ids of a job: its own, and one for each task that it may ever have."""
+"""The number of producer ids of a job: its own, and one for each of its at most ``MAX_TASKS`` tasks."""
 MAX_TASKS = IDS_OF_JOB - 1
 MAX_TRANSACTION_TIMEOUT_MS = 900_000
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
@@ -80,7 +80,8 @@ def next_identity(draft: Draft, transaction: Transaction, kind: str) -> Producer
     """
     # The marker of the last transaction carries its epoch + 1. The highest epoch is therefore kept for a marker.
     is_exhausted = transaction.producer_epoch >= LAST_USABLE_EPOCH
-    # The ids after a producer's id belong to other producers, so a job must not give them to its tasks.
+    # The ids after a producer's id belong to other producers. A job that takes over the transactional id of a producer
+    # therefore gets new ids.
     lacks_ids = kind == "job" and transaction.kind != "job"
     if is_exhausted or lacks_ids:
         return ProducerIdentity(new_producer_id(draft, kind), 0)
@@ -207,9 +208,8 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,
         previous_producer_id=(before.producer_id if rolled_over else before.previous_producer_id) if before else -1,
-        last_producer_epoch=(
-            before.producer_epoch if before and (rolled_over or entry.expected_producer_epoch is not None) else -1
-        ),
+        # Only a holder that states its identity may repeat the init. An init that states none fences the holder before.
+        last_producer_epoch=before.producer_epoch if before and entry.expected_producer_epoch is not None else -1,
         timeout_ms=entry.timeout_ms,
         state=TransactionState.EMPTY,
         partitions=frozenset(),
@@ -220,7 +220,8 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
         last_end_reason="",
         owner=entry.owner,
         fenced_owners=_fenced_owners(before, entry.owner),
-        task_count=before.task_count if before else 0,
+        # The tasks have the producer ids after that of their job.
+        task_count=before.task_count if before and entry.kind == "job" and not rolled_over else 0,
         last_commit=before.last_commit if before else None,
     )
     if before is not None and _keeps(before, entry):

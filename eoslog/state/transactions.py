@@ -346,13 +346,16 @@ def _check_task(draft: Draft, entry: TransactionEnded, batch: StagedBatch) -> No
     """Check that a batch's task belongs to the job.
 
     Raises:
-        InvalidEntry: the job has fewer tasks.
+        InvalidEntry: the job has fewer tasks, or the transactional id is no job's.
         InvalidRequest: a producer already uses the transactional id of the task.
     """
     if batch.task is None:
         return
     if batch.task >= entry.task_count:
         raise InvalidEntry(f"a batch names task {batch.task}, but the job has only {entry.task_count} tasks")
+    if draft.transactions[entry.transactional_id].kind != "job":
+        # The producer ids after that of a producer belong to other producers.
+        raise InvalidEntry(f"a batch names task {batch.task}, but {entry.transactional_id!r} is not a job")
     if task_transactional_id(entry.transactional_id, batch.task) in draft.transactions:
         raise InvalidRequest(
             f"transactional id {task_transactional_id(entry.transactional_id, batch.task)!r} belongs to a producer, so "

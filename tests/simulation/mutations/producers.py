@@ -198,7 +198,7 @@ def unanswered_attempt_forgotten() -> Iterator[None]:
     unit_test="unit/state/test_jobs.py::test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task[524286]"
 )
 def last_task_beyond_its_jobs_producer_ids() -> Iterator[None]:
-    """A task's producer id is one further than its job has: that of the last task belongs to another producer."""
+    """Each task gets the producer id after its own: the last task gets an id of another producer."""
     with instead_of(task_producer_id, lambda job_producer_id, task: job_producer_id + task + 2):
         yield
 

@@ -29,12 +29,12 @@ COMPACTERS = Focus(("table0", "daemon0", "reader0"), steps=500)
 @mutation(SEALERS)
 def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
     """A sealed segment has no index of its aborted transactions: who looks there sees aborted rows."""
-    written = sealing._write_files
+    original = sealing._entry
 
-    def without(store: Any, environment: Any, topic: Any, partition: Partition, end_offset: int) -> Any:
+    def without(name: str, topic: Any, partition: Partition, *others: Any) -> Any:
         emptied = partition.copy()
         emptied.aborted = []
-        return written(store, environment, topic, emptied, end_offset)
+        return original(name, topic, emptied, *others)
 
     def unchecked(draft: Draft, entry: Any) -> None:
         place = PartitionId(entry.topic_id, entry.partition)
@@ -44,7 +44,7 @@ def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
             ]
         seal(draft, entry)
 
-    with method(sealing, "_write_files", without), instead_of(seal, unchecked):
+    with method(sealing, "_entry", without), instead_of(seal, unchecked):
         yield
 
 

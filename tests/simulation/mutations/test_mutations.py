@@ -14,7 +14,7 @@ import pytest
 
 from tests.pages import REPOSITORY, table_rows
 from tests.simulation.mutations import page
-from tests.simulation.mutations.catalog import BY_HISTORIES, BY_UNIT_TESTS
+from tests.simulation.mutations.catalog import BY_HISTORIES, BY_UNIT_TESTS, MUTATIONS
 from tests.simulation.mutations.hunt import Catch, hunt, run_history
 from tests.simulation.mutations.page import PAGE, recorded
 
@@ -28,6 +28,12 @@ BROKEN_CODE = re.compile(r"^E +(?:TypeError|AttributeError|NameError|ImportError
 @cache
 def caught(name: str) -> Catch | None:
     return hunt(BY_HISTORIES[name], first_seed=recorded()[name].seed, most_histories=MOST_HISTORIES)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_the_mutation_fits_the_code(name: str) -> None:
+    with MUTATIONS[name].applied():
+        pass
 
 
 @pytest.mark.slow

@@ -251,9 +251,9 @@ def test_the_segments_of_one_record_are_limited(store: Store, monkeypatch: pytes
     assert _active(store, "wide") == 0
 
 
-def test_the_batches_of_one_record_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_batches_and_producers_of_one_record_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     _wide(store, partitions=5, batches=2)
-    monkeypatch.setattr(sealing, "_MOST_BATCHES_A_RECORD", 5)
+    monkeypatch.setattr(sealing, "_MOST_ROWS_A_RECORD", 5)
 
     assert _records_of_seal(store) == 3
 

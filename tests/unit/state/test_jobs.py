@@ -18,7 +18,7 @@ from eoslog.state.jobs import CommitJob
 from eoslog.state.producer_ids import IDS_OF_SLOT, LAST_USABLE_EPOCH, MAX_TASKS, ProducerIdentity
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.transaction_entries import CommitSummary
-from eoslog.state.transaction_requests import end_request
+from eoslog.state.transaction_requests import EndTransaction, end_request
 from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
 
 
@@ -274,6 +274,16 @@ def test_a_job_with_more_tasks_than_producer_ids_is_refused() -> None:
         history.job("run", history.staged(task=0), tasks=MAX_TASKS + 1)
 
     assert history.state == before
+
+
+def test_batches_of_tasks_under_the_id_of_a_producer_are_invalid() -> None:
+    """The producer ids after that of a producer belong to other producers."""
+    history = History()
+    producer = history.init()
+    batches = [history.staged(task=0)]
+    end = end_request("tx", producer, "commit", batches=batches, task_count=1, upload_ms=history.now_ms, time_ms=0)
+
+    assert "is not a job" in str(history.refused(EndTransaction(end).apply))
 
 
 def test_an_entry_with_more_tasks_than_producer_ids_is_invalid() -> None:

@@ -139,6 +139,24 @@ def test_a_job_under_the_id_of_a_producer_gets_producer_ids_for_its_tasks() -> N
     assert history.append(lambda draft: init(draft, kind="job")) == (job.producer_id, 1)
 
 
+def test_a_job_fences_the_producer_that_held_its_transactional_id() -> None:
+    history = History()
+    producer = history.init()
+    history.append(lambda draft: init(draft, kind="job", owner="run"))
+
+    assert isinstance(history.refused(lambda draft: init(draft, expected=producer)), ProducerFenced)
+
+
+def test_a_producer_has_no_tasks_although_a_job_held_its_transactional_id() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), tasks=3)
+    assert history.transaction("job").task_count == 3
+
+    history.init("job")
+
+    assert history.transaction("job").task_count == 0
+
+
 def test_a_producer_under_the_id_of_a_job_keeps_the_producer_id() -> None:
     history = History()
     job = history.append(lambda draft: init(draft, kind="job"))

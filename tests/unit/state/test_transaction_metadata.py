@@ -128,15 +128,20 @@ def test_what_is_not_open_is_not_fenced(history: History, state: TransactionStat
 
 
 @pytest.mark.scenario(84)
-def test_a_new_producer_id_begins_at_epoch_zero_and_keeps_the_one_before(history: History) -> None:
+@pytest.mark.parametrize("states_identity", [True, False])
+def test_a_new_producer_id_begins_at_epoch_zero_and_keeps_the_one_before(
+    history: History, states_identity: bool
+) -> None:
+    """Only an init that states the identity keeps the epoch, by which its repetition is recognized (KIP-360)."""
     history.init()
     exhausted = history.at_epoch(LAST_USABLE_EPOCH)
 
-    after = history.init()
+    after = history.init(expected=exhausted if states_identity else None)
 
     transaction = history.transaction()
     assert after == (history.slot << 20, 0)
-    assert (transaction.previous_producer_id, transaction.last_producer_epoch) == exhausted
+    assert transaction.previous_producer_id == exhausted.producer_id
+    assert transaction.last_producer_epoch == (LAST_USABLE_EPOCH if states_identity else -1)
     assert reloaded(history) == history.state
 
 

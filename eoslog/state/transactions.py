@@ -265,6 +265,9 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     check_application_version(draft, entry.transactional_id, entry.application_version)
     if entry.outcome == "abort" and (entry.batches or entry.offsets or entry.application_version):
         raise InvalidEntry("an abort must have no staged batches, offsets or application version")
+    if entry.task_count and transaction.kind != "job":
+        # The producer ids after that of a producer belong to other producers, not to tasks.
+        raise InvalidEntry(f"the end of {entry.transactional_id!r} has {entry.task_count} tasks, but it is not a job")
     if transaction.prepared is not None:
         entry = _with_prepared(draft, transaction, entry)
     else:
@@ -346,16 +349,13 @@ def _check_task(draft: Draft, entry: TransactionEnded, batch: StagedBatch) -> No
     """Check that a batch's task belongs to the job.
 
     Raises:
-        InvalidEntry: the job has fewer tasks, or the transactional id is no job's.
+        InvalidEntry: the job has fewer tasks.
         InvalidRequest: a producer already uses the transactional id of the task.
     """
     if batch.task is None:
         return
     if batch.task >= entry.task_count:
         raise InvalidEntry(f"a batch names task {batch.task}, but the job has only {entry.task_count} tasks")
-    if draft.transactions[entry.transactional_id].kind != "job":
-        # The producer ids after that of a producer belong to other producers.
-        raise InvalidEntry(f"a batch names task {batch.task}, but {entry.transactional_id!r} is not a job")
     if task_transactional_id(entry.transactional_id, batch.task) in draft.transactions:
         raise InvalidRequest(
             f"transactional id {task_transactional_id(entry.transactional_id, batch.task)!r} belongs to a producer, so "

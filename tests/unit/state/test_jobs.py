@@ -276,11 +276,12 @@ def test_a_job_with_more_tasks_than_producer_ids_is_refused() -> None:
     assert history.state == before
 
 
-def test_batches_of_tasks_under_the_id_of_a_producer_are_invalid() -> None:
+@pytest.mark.parametrize("task", [0, None])
+def test_an_end_with_tasks_under_the_id_of_a_producer_is_invalid(task: int | None) -> None:
     """The producer ids after that of a producer belong to other producers."""
     history = History()
     producer = history.init()
-    batches = [history.staged(task=0)]
+    batches = [history.staged(task=task)]
     end = end_request("tx", producer, "commit", batches=batches, task_count=1, upload_ms=history.now_ms, time_ms=0)
 
     assert "is not a job" in str(history.refused(EndTransaction(end).apply))

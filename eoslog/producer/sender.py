@@ -20,7 +20,7 @@ from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture, RowsOut
 from eoslog.producer.rows import partition_of_key, record_row, rows_by_partition, with_timestamps
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.session.session import Session, check_partition, find_topic
+from eoslog.session.session import Session, check_partition, find_topic, has_topic
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import sequence_after
@@ -290,7 +290,7 @@ class Sender:
         The call takes no lock, so it needs no step in a thread of the library.
         """
         found = self._topics_before.get(name) if isinstance(name, str) else None
-        if found is None or not self._store.has_topic(found):
+        if found is None or not has_topic(self._store, found):
             return None
         self.topics[name] = found
         return found

@@ -213,14 +213,6 @@ class Session:
         self.describe()
         return self.log.read(function, refresh=refresh)
 
-    def has_topic(self, topic: Topic) -> bool:
-        """Return True if the known state has this very object as a topic.
-
-        This takes no lock, so it needs no step in a thread of the library. A topic that was deleted, created again or
-        changed is another object.
-        """
-        return self.log.replica.state.topics.get(topic.topic_id) is topic
-
     def append(
         self,
         request: Request[T],
@@ -466,6 +458,15 @@ def find_topic(store: Session, name: str) -> Topic:
 
     stale = not store.read(known, refresh=False)
     return store.read(lambda state, slot: topic_named(state, name), refresh=stale)
+
+
+def has_topic(store: Session, topic: Topic) -> bool:
+    """Return True if the known state has this very object as a topic.
+
+    This takes no lock, so it needs no step in a thread of the library. A topic that was deleted, created again or
+    changed is another object.
+    """
+    return store.log.replica.state.topics.get(topic.topic_id) is topic
 
 
 def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str, int]) -> tuple[Topic, Partition]:

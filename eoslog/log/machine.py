@@ -58,7 +58,8 @@ class ShareableRequest(Request[T_co], Protocol[T_co]):
 
 
 def is_shareable(request: Request[Any] | None) -> TypeGuard[ShareableRequest[Any]]:
-    # An isinstance() with a protocol compares all attributes. That takes longer than most other steps of a commit.
+    """Return True if other processes may append the request."""
+    # Each isinstance() with a protocol looks up all its attributes. Each commit asks, so look up one.
     return hasattr(request, "shared_answer")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.checked_files import crc32c
@@ -26,8 +27,8 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
 _MOST_SEGMENTS_A_RECORD = 64
-_MOST_ROWS_A_RECORD = 100_000
-"""The largest number of batches and producers in the files of one record."""
+_MOST_ROWS_A_RECORD = 20_000
+"""The largest number of batches and producers in the files of one record, unless one segment has more."""
 
 
 def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
@@ -85,6 +86,14 @@ _Candidate = tuple[Topic, Partition, int]
 """A partition with its topic, and the end (exclusive) up to which its active segment can be sealed."""
 
 
+class _PlannedSeal(NamedTuple):
+    """The seal of one segment."""
+
+    entry: SegmentSealed
+    files: list[tuple[str, bytes]]
+    """The paths and contents of the files that the entry names."""
+
+
 def _seal_while(
     log: Log[StoreState],
     store: ObjectStore,
@@ -138,38 +147,47 @@ def _seal(
     # A lower bound for the upload of all files: the date of an answer before the first put. The log compares it with
     # the horizon, so that vacuum never deletes a file that an entry names.
     upload_ms = store.clock.last_date_ms
-    files: list[tuple[str, bytes]] = []
-    entries = [_entry(environment.new_id(), *candidate, upload_ms, files) for candidate in candidates]
-    store.put_new(files)
+    planned = [_plan(candidate, environment.new_id(), upload_ms) for candidate in candidates]
+    store.put_new([file for each in planned for file in each.files])
     environment.reached("segment.seal.files_written")
+    entries = [each.entry for each in planned]
     landed = log.append(AppendEntries(entries, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
     if any(landed):
         environment.reached("segment.seal.sealed")
     return [entry for entry, has_landed in zip(entries, landed, strict=True) if has_landed]
 
 
-def _entry(
-    name: str, topic: Topic, partition: Partition, end_offset: int, upload_ms: int, files: list[tuple[str, bytes]]
-) -> SegmentSealed:
-    """Return the entry that seals a segment, and add the files that it names to ``files``."""
+def _plan(candidate: _Candidate, name: str, upload_ms: int) -> _PlannedSeal:
+    """Return the entry that seals a segment, with its files.
+
+    Args:
+        name: a random name for the files.
+        upload_ms: a lower bound of the time at which they are put (ms by the store's clock).
+    """
+    topic, partition, end_offset = candidate
     count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
     base_offset = partition.segment_base_offset
     prefix = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/{name}"
     aborted = [txn for txn in partition.aborted if txn.last_offset < end_offset]
     txnindex = encode_transaction_index(aborted)
     snapshot = encode_producer_snapshot(snapshot_entries(partition.start_producers.values()))
-
-    def added(suffix: str, body: bytes) -> FileReference:
-        files.append((f"{prefix}.{suffix}", body))
-        return FileReference(path=f"{prefix}.{suffix}", length=len(body), crc32c=crc32c(body))
-
-    return SegmentSealed(
+    files = {
+        "index": (f"{prefix}.index.parquet", encode_segment_index(partition.active[:count], txnindex)),
+        "snapshot": (f"{prefix}.snapshot", snapshot),
+    }
+    if aborted:
+        files["txnindex"] = (f"{prefix}.txnindex", txnindex)
+    references = {
+        kind: FileReference(path=path, length=len(body), crc32c=crc32c(body)) for kind, (path, body) in files.items()
+    }
+    entry = SegmentSealed(
         topic_id=partition.id.topic_id,
         partition=partition.id.partition,
         base_offset=base_offset,
         end_offset=end_offset,
-        index=added("index.parquet", encode_segment_index(partition.active[:count], txnindex)),
-        txnindex=added("txnindex", txnindex) if aborted else None,
-        snapshot=added("snapshot", snapshot),
+        index=references["index"],
+        txnindex=references.get("txnindex"),
+        snapshot=references["snapshot"],
         upload_ms=upload_ms,
     )
+    return _PlannedSeal(entry, list(files.values()))

@@ -19,6 +19,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import AbortedTransaction, Batch, Outcome, Partition
 from eoslog.state.partitions import seal, sealable_end
 from eoslog.state.segment_replacement import replace_segments
+from eoslog.state.store_state import Topic
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -29,12 +30,13 @@ COMPACTERS = Focus(("table0", "daemon0", "reader0"), steps=500)
 @mutation(SEALERS)
 def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
     """A sealed segment has no index of its aborted transactions: who looks there sees aborted rows."""
-    original = sealing._entry
+    original = sealing._plan
 
-    def without(name: str, topic: Any, partition: Partition, *others: Any) -> Any:
+    def without(candidate: tuple[Topic, Partition, int], name: str, upload_ms: int) -> Any:
+        topic, partition, end_offset = candidate
         emptied = partition.copy()
         emptied.aborted = []
-        return original(name, topic, emptied, *others)
+        return original((topic, emptied, end_offset), name, upload_ms)
 
     def unchecked(draft: Draft, entry: Any) -> None:
         place = PartitionId(entry.topic_id, entry.partition)
@@ -44,7 +46,7 @@ def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
             ]
         seal(draft, entry)
 
-    with method(sealing, "_entry", without), instead_of(seal, unchecked):
+    with method(sealing, "_plan", without), instead_of(seal, unchecked):
         yield
 
 

@@ -315,7 +315,7 @@ def test_the_ids_of_a_jobs_tasks_are_a_block_that_overlaps_no_other(history: His
 
     assert len(block) == IDS_OF_JOB
     assert following not in block
-    assert following % (IDS_OF_SLOT) == job % (IDS_OF_SLOT) == 0
+    assert following % IDS_OF_SLOT == job % IDS_OF_SLOT == 0
 
 
 @pytest.mark.scenario(120)

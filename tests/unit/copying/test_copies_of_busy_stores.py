@@ -24,7 +24,8 @@ def test_each_copy_is_a_slot_of_a_store_in_use(tmp_path: Path) -> None:
 
     def write(name: str) -> None:
         number = 0
-        with eoslog.connect(url, fsync=False).producer(name) as producer:
+        # A copy has the transaction that was open. On a slow machine it is checked more than a minute later.
+        with eoslog.connect(url, fsync=False).producer(name, transaction_timeout_ms=900_000) as producer:
             producer.init_transactions()
             while not stop.is_set():
                 producer.begin_transaction()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eoslog.log.replica import LogConfig
 from eoslog.producer import exit_flush
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
@@ -58,6 +59,14 @@ def _nothing_left_for_the_exit() -> Iterator[None]:
     """Forget producers that a test leaves with rows, so that the exit does not flush them."""
     yield
     exit_flush._holders.clear()
+
+
+@pytest.fixture
+def files_are_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no rows travel in records, in this process and those that it starts. So each batch has a data file."""
+    monkeypatch.setenv("EOSLOG_LOG__INLINE_LIMIT_BYTES", "0")
+    *others, _ = LogConfig.__init__.__defaults__ or ()
+    monkeypatch.setattr(LogConfig.__init__, "__defaults__", (*others, 0))
 
 
 @pytest.fixture

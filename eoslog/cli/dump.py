@@ -39,6 +39,7 @@ _SLOTS_AT_ONCE = 32
 _PARTITIONS_AT_ONCE = 16
 _SEQUENCES = 1 << 31
 _FILE_REFERENCE = {"path", "length", "crc32c"}
+_OPTIONAL_IN_FILE = {"footer_crc32c", "in_record"}
 _KNOWN = ".txnindex, .snapshot, .index.parquet, .parquet, .json (a slot or a checkpoint) and .part<n> of a checkpoint"
 
 
@@ -317,11 +318,11 @@ def _footers(objects: ObjectStore, batches: Iterable[Batch]) -> Iterator[_Sectio
     for batch in batches:
         if batch.file is not None and batch.file.path != before:
             before = batch.file.path
-            yield _Section(batch.file.path, _stored_footer(objects, batch.file))
+            yield _Section(batch.file.path, _stored_footer(objects, batch.file, batch.slot))
 
 
-def _stored_footer(objects: ObjectStore, file: FileReference) -> Iterator[Line]:
-    yield from _footer_lines(open_data_file(pa.BufferReader(read_end(objects, file)), file.path))
+def _stored_footer(objects: ObjectStore, file: FileReference, slot: int) -> Iterator[Line]:
+    yield from _footer_lines(open_data_file(pa.BufferReader(read_end(objects, file, slot)), file.path))
 
 
 def _slot_lines(record: SlotRecord, topics: Mapping[str, str]) -> Iterator[Line]:
@@ -376,6 +377,7 @@ def _batch_line(batch: Batch) -> Line:
             "outcome": batch.outcome.value,
             **_fields(batch, "slot", "end_slot", "transactional_id"),
             "file": file.path if file is not None else None,
+            "in_record": bool(file.in_record) if file is not None else None,
             "first_row": batch.first_row if file is not None else None,
             "size": file.length if file is not None else None,
             "crc32c": file.crc32c if file is not None else None,
@@ -460,7 +462,7 @@ def _readable(value: Mapping[str, Any], topics: Mapping[str, str]) -> dict[str, 
 
 def _short(value: Any, topics: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return value["path"] if value.keys() - {"footer_crc32c"} == _FILE_REFERENCE else _readable(value, topics)
+        return value["path"] if value.keys() - _OPTIONAL_IN_FILE == _FILE_REFERENCE else _readable(value, topics)
     if isinstance(value, list | tuple):
         return [_short(each, topics) for each in value]
     return value

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from eoslog.errors import CorruptRecord, InvalidEntry, without_code
-from eoslog.format.checked_files import check_file
+from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.segment_index import batches_of_index
 from eoslog.log.log import Log
 from eoslog.maintenance.vacuum import referenced_files
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import NO_SLOT, Batch
 from eoslog.state.partitions import check_file_place
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
@@ -41,6 +42,8 @@ class _Item(NamedTuple):
 
     file: FileReference
     partition_id: PartitionId
+    slot: int = NO_SLOT
+    """The slot that gave the file's rows their offsets. At the source, its record may have the content of the file."""
     is_required: bool = True
     """False for a file that only Kafka's tools read. A copy may lack it, as the source may."""
 
@@ -115,8 +118,8 @@ class FileCopy:
                 for file in segment.files:
                     if file != segment.index:
                         yield _Item(file, partition_id, is_required=False)
-            for file in dict.fromkeys(batch.file for batch in partition.active if batch.file is not None):
-                yield _Item(file, partition_id)
+            for file, slot in {batch.file: batch.slot for batch in partition.active if batch.file is not None}.items():
+                yield _Item(file, partition_id, slot)
         for file, partition_id in _prepared(self._state):
             yield _Item(file, partition_id)
 
@@ -162,11 +165,13 @@ class FileCopy:
         return body, False
 
     def _read_source(self, item: _Item) -> bytes | None:
+        problem = "its length or checksum is not what the log says"
         try:
             body = _read(self._source, item.file)
-            problem = "its length or checksum is not what the log says"
         except ObjectNotFound:
             body, problem = None, "it is missing"
+        if body is None and item.slot != NO_SLOT:
+            body = _read_in_record(self._source, item.file, item.slot)
         if body is not None:
             return body
         if not self._is_named(item):
@@ -210,6 +215,29 @@ def _read(store: ObjectStore, file: FileReference) -> bytes | None:
             continue
         return body
     return None
+
+
+def _read_in_record(store: ObjectStore, file: FileReference, slot: int) -> bytes | None:
+    """Return the content of a file that is in the record of a slot; None if it is not there, or damaged."""
+    try:
+        return read_file(store, file.model_copy(update={"in_record": True}), slot)
+    except CorruptRecord:
+        return None
+
+
+def files_as_objects(state: StoreState) -> StoreState:
+    """Return the state of the copy. It names all data files as objects: the copy has no records with rows."""
+    partitions = {
+        partition_id: replace(partition, active=[_as_object(batch) for batch in partition.active])
+        for partition_id, partition in state.partitions.items()
+    }
+    return replace(state, partitions=partitions)
+
+
+def _as_object(batch: Batch) -> Batch:
+    if batch.file is None or not batch.file.in_record:
+        return batch
+    return batch._replace(file=batch.file.model_copy(update={"in_record": None}))
 
 
 def _groups(items: Iterable[_Item]) -> Iterator[list[_Item]]:

@@ -18,7 +18,7 @@ import logging
 from dataclasses import dataclass, field
 
 from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions
-from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped
+from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped, files_as_objects
 from eoslog.copying.identity import with_new_identity
 from eoslog.errors import (
     CorruptRecord,
@@ -30,7 +30,7 @@ from eoslog.errors import (
 )
 from eoslog.log.checkpoint import read_checkpoint, write_checkpoint
 from eoslog.log.log import Log
-from eoslog.log.slots import CheckpointEntry, CheckpointReference, SlotRecord, encode_line, slot_path, with_tail
+from eoslog.log.slots import CheckpointEntry, CheckpointReference, SlotRecord, encode_line, slot_body, slot_path
 from eoslog.session.description import (
     DESCRIPTION_PATH,
     CopiedFrom,
@@ -223,6 +223,7 @@ class StoreCopy:
         )
         if invalid is not None:
             raise CorruptRecord(f"{self._source.url}: {invalid}. Run eoslog verify on the source")
+        state = files_as_objects(state)
         if self._has_new_identity:
             state = with_new_identity(state, begun.store_id)
         # The target's clock may be behind that of the source, whose vacuum set the horizon.
@@ -251,7 +252,7 @@ class StoreCopy:
         self._environment.reached("store.copy.checkpoints_written")
         lines = [encode_line(record) for record in (first, second, third)]
         tail = lines[1:2] if self._store.tail_bytes > 0 else []
-        bodies = [with_tail(lines[0], []), with_tail(lines[1], []), with_tail(lines[2], tail)]
+        bodies = [slot_body(lines[0]), slot_body(lines[1]), slot_body(lines[2], tail)]
         records = tuple(body.decode() for body in bodies)
         self._decisions.decide(CopyPlanned(slot=slot, time_ms=upload_ms, checkpoint=older, records=records))
         self._environment.reached("store.copy.planned")

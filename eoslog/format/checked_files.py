@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 import google_crc32c
 
 from eoslog.errors import CorruptRecord
+from eoslog.log.slots import file_in, files_line, slot_path
 from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
 END_BYTES = 64 << 10
@@ -16,22 +18,24 @@ _FILES_AT_ONCE = 64
 _BYTES_AT_ONCE = 32 << 20
 
 
-def read_file(store: ObjectStore, file: FileReference) -> bytes:
+def read_file(store: ObjectStore, file: FileReference, slot: int = NO_SLOT) -> bytes:
     """Return the content of a file after checking its length and checksum.
+
+    Args:
+        slot: for a data file, the slot that gave its rows their offsets. A file in a record is read from this slot.
 
     Raises:
         CorruptRecord: the file is missing or differs from its entry.
     """
-    try:
-        body = store.get(file.path).body
-    except ObjectNotFound:
-        raise _missing(store, file.path) from None
-    check_file(body, file.length, file.crc32c, file.path)
+    (body,) = read_files(store, [file], [slot])
     return body
 
 
-def read_files(store: ObjectStore, files: Sequence[FileReference]) -> Iterator[bytes]:
+def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequence[int] = ()) -> Iterator[bytes]:
     """Yield the contents of files in their order, after checking them. Small files are fetched together.
+
+    Args:
+        slots: for each file, the slot as in ``read_file``; may be empty if no file is in a record.
 
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
@@ -42,20 +46,66 @@ def read_files(store: ObjectStore, files: Sequence[FileReference]) -> Iterator[b
         while end < len(files) and end - first < _FILES_AT_ONCE and size + files[end].length <= _BYTES_AT_ONCE:
             size += files[end].length
             end += 1
-        for file, found in zip(files[first:end], store.get_many([file.path for file in files[first:end]]), strict=True):
-            if found is None:
+        for place, body in enumerate(_fetched(store, files[first:end], slots[first:end]), first):
+            file = files[place]
+            if file.in_record and (body is None or len(body) != file.length or crc32c(body) != file.crc32c):
+                # An earlier read may have brought wrong bytes into memory, so read the record again.
+                store.recent.drop(slot_path(slots[place]))
+                (body,) = _fetched(store, [file], [slots[place]])
+            if body is None:
                 raise _missing(store, file.path)
-            check_file(found.body, file.length, file.crc32c, file.path)
-            yield found.body
+            check_file(body, file.length, file.crc32c, file.path)
+            yield body
         first = end
 
 
-def read_end(store: ObjectStore, file: FileReference) -> bytes:
+def _fetched(store: ObjectStore, files: Sequence[FileReference], slots: Sequence[int]) -> Iterator[bytes | None]:
+    """Yield the contents of files without a check; None for a missing one."""
+    paths = [file.path for file in files]
+    for place, file in enumerate(files):
+        if file.in_record:
+            paths[place] = slot_path(slots[place])
+    kept = {path: store.recent.find(path) for path, file in zip(paths, files, strict=True) if file.in_record}
+    wanted = [path for path in dict.fromkeys(paths) if kept.get(path) is None]
+    found = dict(zip(wanted, store.get_many(wanted), strict=True)) if wanted else {}
+    for file, path in zip(files, paths, strict=True):
+        stored = found.get(path)
+        if not file.in_record:
+            yield None if stored is None else stored.body
+            continue
+        line = kept[path]
+        if line is None and stored is not None:
+            line = kept[path] = files_line(stored.body)
+            if file.path.encode() in line:
+                store.recent.keep(path, line)
+        yield None if line is None else file_in(line, file.path)
+
+
+def stored_file(store: ObjectStore, file: FileReference, slot: int = NO_SLOT) -> bytes | None:
+    """Return the content of a file as it is stored, without a check; None if it is missing.
+
+    Args:
+        slot: as in ``read_file``.
+    """
+    if file.in_record:
+        # Not from memory: the caller wants to know what is stored.
+        (stored,) = store.get_many([slot_path(slot)])
+        return None if stored is None else file_in(files_line(stored.body), file.path)
+    (stored,) = store.get_many([file.path])
+    return None if stored is None else stored.body
+
+
+def read_end(store: ObjectStore, file: FileReference, slot: int = NO_SLOT) -> bytes:
     """Return the last bytes of a data file, with its footer, after ``check_footer``.
+
+    Args:
+        slot: as in ``read_file``.
 
     Raises:
         CorruptRecord: the file is missing, or its footer differs from its entry.
     """
+    if file.in_record:
+        return read_file(store, file, slot)
     start = max(0, file.length - END_BYTES)
     (end,) = read_ranges(store, file.path, [(start, file.length - start)])
     if len(end) < file.length - start:

@@ -115,6 +115,7 @@ class _StoredPendingDeletion(Model):
     prefix: Annotated[str, Field(pattern=r"^([a-zA-Z0-9_-][a-zA-Z0-9._-]*/[0-9a-f]{32}/)?$")]
     files: tuple[FileReference, ...]
     indexes: tuple[FileReference, ...]
+    oldest_record: _Slot | None = None
 
 
 class _StoredStore(Model):
@@ -143,7 +144,10 @@ def decode_store(body: bytes) -> StoreState:
         stored.writer_features,
         stored.time_ms,
         stored.horizon_ms,
-        tuple(PendingDeletion(each.slot, each.prefix, each.files, each.indexes) for each in stored.pending_deletions),
+        tuple(
+            PendingDeletion(each.slot, each.prefix, each.files, each.indexes, each.oldest_record)
+            for each in stored.pending_deletions
+        ),
     )
     for group in stored.groups:
         offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in group.offsets}

@@ -1,11 +1,12 @@
-"""Writing of data files: collect rows by partition, encode them and upload them under unguessable names.
+"""Writing of data files: collect rows by partition, encode them, and upload them under unguessable names.
 
-No reader sees a file until an entry of the log names it. Vacuum deletes files that no entry names.
+No reader sees a file until an entry of the log names it. Vacuum deletes files that no entry names. A small file is not
+uploaded: its content travels in the record of its entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from eoslog.state.transaction_entries import StagedBatch
 from eoslog.storage import tracing
 
 DEFAULT_BUFFER_BYTES = 64 << 20
+MOST_INLINE_BYTES = 1 << 20
+"""The largest total size of the files of one request that travel in its record (bytes)."""
 _LARGEST_FILE_ROWS = 1 << 24
 _LARGEST_CHUNK_BYTES = 1 << 30
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
@@ -40,12 +43,21 @@ class TopicTarget:
     """The largest number of columns with statistics in the log; 0 for Kafka records."""
     arrow: str | None = None
     """The topic's encoded schema, which has the column ids; None for Kafka records."""
+    is_published: bool = False
+    """True if the topic has a Delta table. Its readers need objects, so no file travels in a record."""
 
     @classmethod
     def of(cls, state: StoreState, topic: Topic) -> TopicTarget:
         bases = (state.partitions[partition_id].segment_base_offset for partition_id in topic.partition_ids())
         statistics_columns = topic.config.statistics_columns if topic.topic_schema.kind == "columns" else 0
-        return cls(topic.topic, topic.topic_id, tuple(bases), statistics_columns, topic.topic_schema.arrow)
+        return cls(
+            topic.topic,
+            topic.topic_id,
+            tuple(bases),
+            statistics_columns,
+            topic.topic_schema.arrow,
+            topic.config.is_published,
+        )
 
     @property
     def partitions(self) -> int:
@@ -57,7 +69,7 @@ class TopicTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """An uploaded data file: plain values, which can be sent to the process that commits."""
+    """An encoded data file: plain values, which can be sent to the process that commits."""
 
     topic_id: str
     partition: int
@@ -70,11 +82,19 @@ class WrittenFile:
     max_timestamp: int
     statistics: str | None = None
     """Statistics of the columns in the form of an entry."""
+    content: bytes | None = field(default=None, repr=False)
+    """The content, if it is to travel in the record; None if the file was uploaded."""
 
     @property
     def reference(self) -> FileReference:
         """The reference by which an entry names the file."""
-        return FileReference(path=self.path, length=self.length, crc32c=self.crc32c, footer_crc32c=self.footer_crc32c)
+        return FileReference(
+            path=self.path,
+            length=self.length,
+            crc32c=self.crc32c,
+            footer_crc32c=self.footer_crc32c,
+            in_record=None if self.content is None else True,
+        )
 
     def staged(self, task: int | None = None) -> StagedBatch:
         """Return the file as a staged batch. The end of the transaction will give its rows their offsets.
@@ -111,8 +131,34 @@ class Uploads(Protocol):
         """Put objects under new names."""
 
 
+def contents_of(files: Iterable[WrittenFile]) -> dict[str, bytes]:
+    """Return the contents of the files that are to travel in a record, by path."""
+    return {file.path: file.content for file in files if file.content is not None}
+
+
+def upload_beyond(store: Uploads, files: Sequence[WrittenFile], most_bytes: int) -> list[WrittenFile]:
+    """Upload the files for which one record has no room, and return all files in their order.
+
+    Args:
+        most_bytes: the largest total size of the files that travel in the record (bytes); 0 uploads all.
+    """
+    room = most_bytes
+    beyond: list[tuple[str, bytes]] = []
+    found = []
+    for file in files:
+        if file.content is not None and file.length > room:
+            beyond.append((file.path, file.content))
+            file = replace(file, content=None)
+        elif file.content is not None:
+            room -= file.length
+        found.append(file)
+    if beyond:
+        store.put_new(beyond)
+    return found
+
+
 class DataFileWriter:
-    """Collects rows and uploads them as files, largest buffer first, when all buffers exceed ``buffer_bytes``."""
+    """Collects rows and writes them to files. It uploads the largest buffers when all exceed ``buffer_bytes``."""
 
     def __init__(
         self, store: Uploads, new_name: Callable[[], str], *, buffer_bytes: int = DEFAULT_BUFFER_BYTES
@@ -169,13 +215,14 @@ class DataFileWriter:
             self._let_go()
         return written
 
-    def flush(self, append_time_ms: int) -> list[WrittenFile]:
-        """Upload all collected rows. After an error they stay collected, and the caller may call again.
+    def flush(self, append_time_ms: int, inline_limit_bytes: int = 0) -> list[WrittenFile]:
+        """Write all collected rows. After an error they stay collected, and the caller may call again.
 
         Args:
             append_time_ms: the timestamp of rows that have none of their own (ms).
+            inline_limit_bytes: files up to this size are not uploaded, and have their content (bytes).
         """
-        return self._upload(list(self._buffers), append_time_ms)
+        return self._upload(list(self._buffers), append_time_ms, inline_limit_bytes)
 
     def discard(self) -> None:
         """Drop the collected rows without uploading them."""
@@ -189,18 +236,22 @@ class DataFileWriter:
             buffer.tables = [_copied(pa.concat_tables(buffer.tables))]
         self._loose_bytes = 0
 
-    def _upload(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
+    def _upload(
+        self, keys: Sequence[tuple[str, int]], append_time_ms: int, inline_limit_bytes: int = 0
+    ) -> list[WrittenFile]:
         if not keys:
             return []
         with tracing.span("upload", tracing.MESSAGING | {"messaging.operation.name": "upload"}) as span:
             topics = {self._buffers[topic_id, partition].target.topic for topic_id, partition in keys}
-            written = self._put_files(keys, append_time_ms)
+            written = self._put_files(keys, append_time_ms, inline_limit_bytes)
             if span is not None:
                 sizes = {"eoslog.files": len(written), "eoslog.bytes": sum(file.length for file in written)}
                 tracing.describe(span, sizes | tracing.rows_of(topics, sum(file.record_count for file in written)))
             return written
 
-    def _put_files(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
+    def _put_files(
+        self, keys: Sequence[tuple[str, int]], append_time_ms: int, inline_limit_bytes: int
+    ) -> list[WrittenFile]:
         objects: list[tuple[str, bytes]] = []
         written: list[WrittenFile] = []
         for buffer in [self._buffers[key] for key in keys]:
@@ -209,7 +260,9 @@ class DataFileWriter:
             table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
             body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, buffer.target.arrow))
             path = buffer.target.file_path(buffer.partition, self._new_name())
-            objects.append((path, body))
+            is_inline = len(body) <= inline_limit_bytes and not buffer.target.is_published
+            if not is_inline:
+                objects.append((path, body))
             earliest, latest = _timestamps(table, append_time_ms)
             written.append(
                 WrittenFile(
@@ -223,9 +276,11 @@ class DataFileWriter:
                     earliest,
                     latest,
                     encode_statistics(body, table, buffer.target.statistics_columns),
+                    body if is_inline else None,
                 )
             )
-        self._store.put_new(objects)
+        if objects:
+            self._store.put_new(objects)
         for key in keys:
             self._bytes -= self._buffers.pop(key).bytes
         return written

@@ -45,8 +45,8 @@ from eoslog.log.slots import (
     encode_line,
     entries_of,
     first_line,
+    slot_body,
     slot_path,
-    with_tail,
 )
 from eoslog.storage import tracing
 from eoslog.storage.environment import Environment
@@ -409,7 +409,7 @@ class Appender(Generic[S]):
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
                     record = self._record(draft, this.taken, attempts.append_id, included)
-                    body = with_tail(encode_line(record), replica.tail_lines())
+                    body = slot_body(encode_line(record), replica.tail_lines(), draft.files)
             for proposal in this.landed:
                 proposal.finish()
             if (this.refused or this.without_entries) and attempts.tail_slot != base.slot:
@@ -510,7 +510,7 @@ class Appender(Generic[S]):
             for request_id, request in each:
                 child = draft.child()
                 try:
-                    self.machine.append_for_another(child, request.entries)
+                    self.machine.append_for_another(child, request.entries, request.contents())
                 except Exception as error:
                     _logger.debug("%s: a request is left out: %s", self.store.url, error)
                     continue
@@ -632,6 +632,7 @@ class Appender(Generic[S]):
                     draft.merge()
                     self._adopt_checkpoints(taken)
                     replica.advance(record, first_line(body))
+                    replica.keep_files(slot, body)
                     replica.prove(asked)
                 elif replica.slot == base.slot:
                     # Another thread reopened the replica. The draft belongs to the replaced state, so fold the record.

@@ -17,6 +17,10 @@ class Draft(Protocol):
     def entries(self) -> Sequence[Any]:
         """The entries of the next record."""
 
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The contents of the files in the next record, by path."""
+
     def child(self) -> Any:
         """A draft on top of this one."""
 
@@ -49,6 +53,10 @@ class ShareableRequest(Request[T_co], Protocol[T_co]):
     def shared_entries(self) -> Sequence[Any]:
         """The entries, without their results (offsets, the next epoch). Empty if only its own process may append it."""
 
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The contents of the files that are to be in the record, by path."""
+
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> T_co:
         """Return the answer, made from the request's entries in the log and their slot.
 
@@ -66,6 +74,11 @@ def is_shareable(request: Request[Any] | None) -> TypeGuard[ShareableRequest[Any
 def shared_entries(request: Request[Any] | None) -> Sequence[Any]:
     """Return the entries that other processes may append for this request; empty if they may append none."""
     return request.shared_entries if is_shareable(request) else ()
+
+
+def shared_files(request: Request[Any] | None) -> Mapping[str, bytes]:
+    """Return the contents of the files in the record of a request that other processes may append, by path."""
+    return request.files if is_shareable(request) else {}
 
 
 class Part(Protocol):
@@ -95,8 +108,11 @@ class Machine(Protocol[S]):
     def add_overdue(self, draft: Any, now_ms: int) -> None:
         """Add entries that are due at ``now_ms`` (the store's clock), such as aborts. Called for every record."""
 
-    def append_for_another(self, draft: Any, entries: Sequence[object]) -> None:
+    def append_for_another(self, draft: Any, entries: Sequence[object], files: Mapping[str, bytes]) -> None:
         """Append the entries of a request of another process, with the results that they get in this draft.
+
+        Args:
+            files: the contents of the files that are to be in the record, by path.
 
         Raises:
             Any error: the request has landed before, is not allowed, or is malformed.
@@ -106,6 +122,9 @@ class Machine(Protocol[S]):
 
     def fold(self, state: S, slot: int, entries: Sequence[object]) -> str | None:
         """Apply all entries of a record, or none. Return the reason if none was applied, otherwise None."""
+
+    def oldest_needed_slot(self, state: S) -> int | None:
+        """Return the oldest slot whose record has files that a reader may need; None if no record has any."""
 
     def check_upload(self, state: S, upload_ms: int) -> None:
         """Raise an error if objects written at ``upload_ms`` may have been deleted by vacuum."""

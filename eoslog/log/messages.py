@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
@@ -21,6 +22,12 @@ class PendingRequest(BaseModel):
 
     entries: tuple[dict[str, Any], ...]
     """The entries as in a record. The process that appends them fills in their results, such as offsets."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """The contents of the files that are to be in the record, by path, in base64."""
+
+    def contents(self) -> dict[str, bytes]:
+        """Return the contents of the files by path. Raises: ValueError: one is not base64."""
+        return {path: b64decode(content, validate=True) for path, content in self.files.items()}
 
 
 OthersRequests: TypeAlias = Sequence[tuple[str, PendingRequest]]

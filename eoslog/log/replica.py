@@ -39,6 +39,7 @@ from eoslog.log.slots import (
     decode_line,
     decode_tail,
     entries_of,
+    files_line,
     first_line,
     slot_of,
     slot_path,
@@ -76,6 +77,8 @@ class LogConfig:
     """A checkpoint is due after this many slots."""
     commit_timeout_ms: int = 60_000
     """How long an append tries to learn the outcome of its put (ms) before it raises ``CommitStateUnknown``."""
+    inline_limit_bytes: int = 32 << 10
+    """A data file up to this size travels in the record instead of an object of its own (bytes); 0: none does."""
 
 
 class Moment(NamedTuple):
@@ -280,7 +283,14 @@ class Replica(Generic[S]):
             if slot != self.slot + 1 or record.prev != self.append_id:
                 return False
             self.fold(record, line)
+            self.keep_files(slot, body)
             return True
+
+    def keep_files(self, slot: int, body: bytes) -> None:
+        """Keep the files of a record in memory for a while. Readers of the newest rows need no further request then."""
+        line = files_line(body)
+        if line:
+            self.store.recent.keep(slot_path(slot), line)
 
     def newest_records(self, most_bytes: int, after_slot: int = -1) -> bytes:
         """Return the newest records for ``follow`` in another process.

@@ -12,6 +12,7 @@ end of a transaction by its epoch. The log need not remember which requests it h
 from __future__ import annotations
 
 import logging
+from base64 import b64encode
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ from pydantic_core import to_json
 
 from eoslog.errors import InvalidRequest
 from eoslog.log.append_queue import Proposal, SentRequest
-from eoslog.log.machine import Machine, shared_entries
+from eoslog.log.machine import Machine, shared_entries, shared_files
 from eoslog.log.messages import MOST_REQUESTS, Message, PendingRequest, decode_message, encode_message, request_id
 from eoslog.log.replica import Replica
 from eoslog.storage.environment import Environment
@@ -56,12 +57,14 @@ class SharedCommits:
             entries = tuple(self._machine.encode_entry(entry) for entry in shared_entries(proposal.request))
             if not entries:
                 continue
-            request_bytes = len(to_json(entries)) + _BYTES_OF_A_REQUEST
+            contents = shared_files(proposal.request)
+            files = {path: b64encode(content).decode() for path, content in contents.items()}
+            request_bytes = len(to_json(entries)) + len(to_json(files)) + _BYTES_OF_A_REQUEST
             if request_bytes > room:
                 continue
             room -= request_bytes
             sent = SentRequest(replica.slot, request_id(name, len(requests)), replica.opening)
-            requests.append(PendingRequest(entries=entries))
+            requests.append(PendingRequest(entries=entries, files=files))
             # Mark the proposal before it is sent: the other process may append it without an answer.
             proposal.sent = sent
             replica.awaited[sent.request_id] = proposal.tell

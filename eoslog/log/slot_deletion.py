@@ -39,12 +39,15 @@ class _Named(NamedTuple):
 def delete_old_slots(log: Log[S]) -> int:
     """Delete slots below the older of the log's two checkpoints that are older than the retention. Return their number.
 
-    Nothing is deleted unless both checkpoints can be read completely.
+    A slot stays while it or an older one has rows that a reader may need. Nothing is deleted unless both checkpoints
+    can be read completely.
     """
     named = _named(log)
     if named is None:
         return 0
     floor = min(named.current.slot, named.previous.slot)
+    needed = log.machine.oldest_needed_slot(named.state)
+    floor = floor if needed is None else min(floor, needed)
     # The groups are numbered downwards: those of newer slots come before.
     listed = sorted(
         (slot, info)

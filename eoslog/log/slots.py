@@ -6,12 +6,14 @@ the newest slot costs one request, however long the log is.
 
 The first line of a record holds its own entries. The second line repeats the log's tail for processes that open the
 log. Processes that already follow the log read only the first line. The tail is copied as text, which costs no CPU.
+The last line holds the files whose content travels in the record. No other record repeats it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -31,6 +33,9 @@ GROUP_SIZE = 1000
 _SLOTS_AT_ONCE = 32
 """How many slots ``records_backwards`` reads in parallel."""
 _LARGEST_GROUP = 9_999_999_999
+_FILES = b'{"files":{'
+_END_OF_FILES = b'"}}\n'
+_NO_FILES: Mapping[str, bytes] = {}
 _SLOT = re.compile(r"__transaction_state/slot/\d{10}/(\d{20})\.json")
 
 
@@ -149,16 +154,52 @@ def encode_line(record: SlotRecord) -> bytes:
     return to_json(record, exclude_none=True)
 
 
-def with_tail(line: bytes, tail: Sequence[bytes]) -> bytes:
-    """Return the bytes of a slot: the record's own line, and the lines of the records before it."""
-    if not tail:
-        return line + b"\n"
-    return line + b'\n{"tail":[' + b",".join(tail) + b"]}\n"
+def slot_body(line: bytes, tail: Sequence[bytes] = (), files: Mapping[str, bytes] = _NO_FILES) -> bytes:
+    """Return the bytes of a slot.
+
+    Args:
+        line: the record's own line.
+        tail: the lines of the records before it.
+        files: the contents of the files in the record, by path.
+    """
+    lines = [line]
+    if tail:
+        lines.append(b'{"tail":[' + b",".join(tail) + b"]}")
+    if files:
+        found = (to_json(path) + b':"' + b64encode(content) + b'"' for path, content in files.items())
+        lines.append(_FILES + b",".join(found) + b"}}")
+    return b"\n".join([*lines, b""])
 
 
 def first_line(body: bytes) -> bytes:
     end = body.find(b"\n")
     return body if end < 0 else body[:end]
+
+
+def files_line(body: bytes) -> bytes:
+    """Return the line of a slot's body that holds files; empty if it holds none, or not the whole line."""
+    start = body.rfind(b"\n" + _FILES) if body.endswith(_END_OF_FILES) else -1
+    return body[start + 1 :] if start >= 0 else b""
+
+
+def file_in(line: bytes, path: str) -> bytes | None:
+    """Return the content of a file in a line of files; None if it is not there.
+
+    The line is not parsed as a whole: a record may hold many files, and a caller may want each of them.
+
+    Raises:
+        CorruptRecord: the content is not base64.
+    """
+    # The text of a path in JSON cannot occur within base64, nor within another path, because of its quotes.
+    name = to_json(path) + b':"'
+    start = line.find(name)
+    if start < 0:
+        return None
+    start += len(name)
+    try:
+        return b64decode(line[start : line.find(b'"', start)], validate=True)
+    except ValueError as error:
+        raise CorruptRecord(f"{path}: its content in the record is not base64: {error}") from None
 
 
 def decode_line(line: bytes, slot: int) -> SlotRecord:
@@ -179,9 +220,8 @@ def decode_tail(body: bytes, slot: int) -> list[tuple[bytes, SlotRecord]]:
 
     A line keeps every field, including fields of a later version that this version does not know.
     """
-    end = body.find(b"\n")
-    rest = body[end + 1 :].strip() if end >= 0 else b""
-    if not rest:
+    rest = first_line(body[len(first_line(body)) + 1 :]).strip()
+    if not rest or rest.startswith(_FILES):
         return []
     try:
         values = from_json(rest)["tail"]

@@ -214,7 +214,7 @@ class FileCompaction:
         """Write the rows of files into a new one. Return the batches that have rows there, by base offset."""
         path = f"{self.expected.new_path(self.environment)}.parquet"
         stored = stored_schema(self.expected.topic)
-        written = RewrittenFile(self.store, path, self.expected.topic)
+        written = RewrittenFile(path, self.expected.topic)
         joined: list[Batch] = []
         for source, body in zip(sources, read_files(self.store, [each.file for each in sources]), strict=True):
             counts = [batch.record_count for batch in source.batches]
@@ -232,7 +232,7 @@ class FileCompaction:
             written.add(source, body, retained)
         if not joined:
             return {}
-        file = written.upload()
+        file = written.upload(self.store)
         return {batch.base_offset: batch._replace(file=file) for batch in joined}
 
 

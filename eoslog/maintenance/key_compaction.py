@@ -167,7 +167,7 @@ class Cleaner:
         def close() -> None:
             nonlocal written
             if written is not None:
-                file = written.upload()
+                file = written.upload(self._store)
                 left.update((batch.base_offset, batch._replace(file=file)) for batch in pending)
                 pending.clear()
                 written = None
@@ -186,7 +186,7 @@ class Cleaner:
             if written is not None and estimated_bytes + part > self._target_file_bytes:
                 close()
             if written is None:
-                written = RewrittenFile(self._store, f"{run.new_path(self._environment)}.parquet", run.topic)
+                written = RewrittenFile(f"{run.new_path(self._environment)}.parquet", run.topic)
                 estimated_bytes = 0.0
             pending += self._kept_batches(source, rows, written.rows)
             written.add(source, body, rows.retained)

@@ -1,25 +1,30 @@
 """Sealing: close the front of a partition's active segment, below the last stable offset, and write its index files.
 
-The batches of a sealed segment are in its index and no longer in the state. One record seals the segments of many
-partitions. The process writes their files in parallel before it appends the entries that name them. If another process
-seals a segment first, its files stay unnamed, and vacuum deletes them.
+The batches of a sealed segment are in its index and no longer in the state. Rows that are in records move to data files
+of the segment. One record seals the segments of many partitions. The process writes their files in parallel before it
+appends the entries that name them. If another process seals a segment first, its files stay unnamed, and vacuum deletes
+them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from typing import NamedTuple
 
-from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from eoslog.format.checked_files import crc32c
+from eoslog.errors import CorruptRecord, OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.format.checked_files import crc32c, read_files
 from eoslog.format.kafka_files import encode_producer_snapshot, encode_transaction_index, snapshot_entries
 from eoslog.format.segment_index import encode_segment_index
 from eoslog.log.log import Log
+from eoslog.maintenance.segment_rewriting import RewrittenFile, SourceFile
 from eoslog.state.draft import AppendEntries
 from eoslog.state.entries import SegmentSealed
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.partition_state import Partition
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Batch, Partition
 from eoslog.state.partitions import sealable_end
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
@@ -29,6 +34,8 @@ from eoslog.storage.object_store import ObjectStore
 _MOST_SEGMENTS_A_RECORD = 64
 _MOST_ROWS_A_RECORD = 20_000
 """The largest number of batches and producers in the files of one record, unless one segment has more."""
+_MOST_MOVED_BYTES_A_RECORD = 64 << 20
+"""The largest size of the rows that one record moves to data files (bytes), unless one segment has more."""
 
 
 def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
@@ -100,28 +107,43 @@ def _seal_while(
     environment: Environment,
     candidates: Callable[[StoreState, int], list[_Candidate]],
 ) -> list[SegmentSealed]:
-    """Seal the candidates until there are none."""
+    """Seal the candidates until there are none.
+
+    Raises:
+        CorruptRecord: rows of a segment cannot be read from their records. All other candidates were sealed.
+    """
     sealed: list[SegmentSealed] = []
+    damage: dict[PartitionId, CorruptRecord] = {}
     while True:
         found = log.read(candidates, refresh=not sealed)
+        found = [each for each in found if each[1].id not in damage]
         if not found:
-            return sealed
+            break
         for group in _in_groups(found):
-            sealed += _seal(log, store, environment, group)
+            sealed += _seal(log, store, environment, group, damage)
+    for error in damage.values():
+        raise error
+    return sealed
 
 
 def _in_groups(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
     """Yield the candidates in groups, one for each record. The memory for the files of a group is limited."""
     group: list[_Candidate] = []
-    rows = 0
+    rows = size = 0
     for each in candidates:
         partition = each[1]
         count = len(partition.active) + len(partition.start_producers)
-        if group and (len(group) == _MOST_SEGMENTS_A_RECORD or rows + count > _MOST_ROWS_A_RECORD):
+        moved = sum(batch.file.length for batch in partition.active if batch.file and batch.file.in_record)
+        if group and (
+            len(group) == _MOST_SEGMENTS_A_RECORD
+            or rows + count > _MOST_ROWS_A_RECORD
+            or size + moved > _MOST_MOVED_BYTES_A_RECORD
+        ):
             yield group
-            group, rows = [], 0
+            group, rows, size = [], 0, 0
         group.append(each)
         rows += count
+        size += moved
     yield group
 
 
@@ -137,17 +159,38 @@ def seal_segment(
 
     Do nothing if another process has sealed the segment or deleted the topic.
     """
-    _seal(log, store, environment, [(topic, partition, end_offset)])
+    damage: dict[PartitionId, CorruptRecord] = {}
+    _seal(log, store, environment, [(topic, partition, end_offset)], damage)
+    for error in damage.values():
+        raise error
 
 
 def _seal(
-    log: Log[StoreState], store: ObjectStore, environment: Environment, candidates: Sequence[_Candidate]
+    log: Log[StoreState],
+    store: ObjectStore,
+    environment: Environment,
+    candidates: Sequence[_Candidate],
+    damage: dict[PartitionId, CorruptRecord],
 ) -> list[SegmentSealed]:
-    """Seal one segment of each candidate. Return the entries, without those of segments that others sealed first."""
+    """Seal one segment of each candidate. Return the entries, without those of segments that others sealed first.
+
+    Args:
+        damage: gets the error of each partition whose rows cannot be read.
+    """
     # A lower bound for the upload of all files: the date of an answer before the first put. The log compares it with
     # the horizon, so that vacuum never deletes a file that an entry names.
     upload_ms = store.clock.last_date_ms
-    planned = [_plan(candidate, environment.new_id(), upload_ms) for candidate in candidates]
+    planned = []
+    for candidate in candidates:
+        partition = candidate[1]
+        try:
+            planned.append(_plan(store, environment, candidate, upload_ms))
+        except CorruptRecord as error:
+            # Another process may have sealed the segment, and slots may have been deleted since.
+            if log.read(partial(_segment_base_offset, partition.id)) == partition.segment_base_offset:
+                damage[partition.id] = error
+    if not planned:
+        return []
     store.put_new([file for each in planned for file in each.files])
     environment.reached("segment.seal.files_written")
     entries = [each.entry for each in planned]
@@ -157,22 +200,32 @@ def _seal(
     return [entry for entry, has_landed in zip(entries, landed, strict=True) if has_landed]
 
 
-def _plan(candidate: _Candidate, name: str, upload_ms: int) -> _PlannedSeal:
+def _segment_base_offset(partition_id: PartitionId, state: StoreState, slot: int) -> int | None:
+    partition = state.partitions.get(partition_id)
+    return None if partition is None else partition.segment_base_offset
+
+
+def _plan(store: ObjectStore, environment: Environment, candidate: _Candidate, upload_ms: int) -> _PlannedSeal:
     """Return the entry that seals a segment, with its files.
 
     Args:
-        name: a random name for the files.
         upload_ms: a lower bound of the time at which they are put (ms by the store's clock).
+
+    Raises:
+        CorruptRecord: rows of the segment cannot be read from their records.
     """
     topic, partition, end_offset = candidate
     count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
     base_offset = partition.segment_base_offset
-    prefix = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/{name}"
+    directory = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/"
+    prefix = directory + environment.new_id()
+    moved = _MovedRows(store, environment, topic, directory)
+    batches = moved.batches(partition.active[:count])
     aborted = [txn for txn in partition.aborted if txn.last_offset < end_offset]
     txnindex = encode_transaction_index(aborted)
     snapshot = encode_producer_snapshot(snapshot_entries(partition.start_producers.values()))
     files = {
-        "index": (f"{prefix}.index.parquet", encode_segment_index(partition.active[:count], txnindex)),
+        "index": (f"{prefix}.index.parquet", encode_segment_index(batches, txnindex)),
         "snapshot": (f"{prefix}.snapshot", snapshot),
     }
     if aborted:
@@ -188,6 +241,53 @@ def _plan(candidate: _Candidate, name: str, upload_ms: int) -> _PlannedSeal:
         index=references["index"],
         txnindex=references.get("txnindex"),
         snapshot=references["snapshot"],
+        data=tuple(file for file, _ in moved.files),
         upload_ms=upload_ms,
     )
-    return _PlannedSeal(entry, list(files.values()))
+    return _PlannedSeal(entry, [*files.values(), *((file.path, body) for file, body in moved.files)])
+
+
+class _MovedRows:
+    """Moves rows from records to new data files of their segment."""
+
+    def __init__(self, store: ObjectStore, environment: Environment, topic: Topic, directory: str) -> None:
+        self._store = store
+        self._environment = environment
+        self._topic = topic
+        self._directory = directory
+        self.files: list[tuple[FileReference, bytes]] = []
+        """The new files, with their contents."""
+
+    def batches(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Return the batches of a segment, with new files in place of those in records.
+
+        An index lists the batches of a file one after the other. So a file that is an object divides the moved rows
+        into two new files.
+
+        Raises:
+            CorruptRecord: rows cannot be read from their records.
+        """
+        with_rows = [(place, batch) for place, batch in enumerate(batches) if batch.file is not None]
+        found = list(batches)
+        for is_moved, group in groupby(with_rows, key=lambda each: _is_in_record(each[1])):
+            if is_moved:
+                places, run = zip(*group, strict=True)
+                for place, batch in zip(places, self._moved(run), strict=True):
+                    found[place] = batch
+        return found
+
+    def _moved(self, batches: Sequence[Batch]) -> list[Batch]:
+        written = RewrittenFile(f"{self._directory}{self._environment.new_id()}.parquet", self._topic)
+        sources = [SourceFile(batch.file, (batch,)) for batch in batches if batch.file is not None]
+        first_rows = []
+        bodies = read_files(self._store, [each.file for each in sources], [each.slot for each in sources])
+        for source, body in zip(sources, bodies, strict=True):
+            first_rows.append(written.rows)
+            written.add(source, body)
+        self.files.append(written.finish())
+        file, _ = self.files[-1]
+        return [batch._replace(file=file, first_row=row) for batch, row in zip(batches, first_rows, strict=True)]
+
+
+def _is_in_record(batch: Batch) -> bool:
+    return batch.file is not None and batch.file.in_record is True

@@ -267,6 +267,11 @@ class SourceFile(NamedTuple):
     def rows(self) -> int:
         return sum(batch.record_count for batch in self.batches)
 
+    @property
+    def slot(self) -> int:
+        """The slot that gave the rows their offsets. A file in a record has the rows of one slot."""
+        return self.batches[0].slot
+
 
 def source_files(batches: Iterable[Batch]) -> list[SourceFile]:
     """Return the data files of a segment's batches, in the order of their offsets."""
@@ -318,8 +323,7 @@ def read_rows(
 class RewrittenFile:
     """A new data file that takes the rows of other files."""
 
-    def __init__(self, store: ObjectStore, path: str, topic: Topic) -> None:
-        self._store = store
+    def __init__(self, path: str, topic: Topic) -> None:
         self._path = path
         self._stored = stored_schema(topic)
         self._schema = file_schema(self._stored, topic.topic_schema.arrow)
@@ -356,8 +360,14 @@ class RewrittenFile:
             self._builder.add(placed if retained is None else placed.filter(pa.array(retained[row:end])))
             row = end
 
-    def upload(self) -> FileReference:
-        """Write the file to the store. No reader sees it until an entry names it."""
+    def finish(self) -> tuple[FileReference, bytes]:
+        """Return the reference to the file, and its content."""
         body = self._builder.finish()
-        self._store.put_new([(self._path, body)])
-        return FileReference(path=self._path, length=len(body), crc32c=crc32c(body), footer_crc32c=footer_crc32c(body))
+        checksums = {"crc32c": crc32c(body), "footer_crc32c": footer_crc32c(body)}
+        return FileReference(path=self._path, length=len(body), **checksums), body
+
+    def upload(self, store: ObjectStore) -> FileReference:
+        """Write the file to the store. No reader sees it until an entry names it."""
+        file, body = self.finish()
+        store.put_new([(file.path, body)])
+        return file

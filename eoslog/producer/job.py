@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from eoslog.errors import CommitStateUnknown, IllegalState
-from eoslog.format.file_writer import TopicTarget, WrittenFile
+from eoslog.format.file_writer import MOST_INLINE_BYTES, TopicTarget, WrittenFile, contents_of, upload_beyond
 from eoslog.format.statistics import decode_statistics, order
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.new_columns import NewColumns
@@ -186,6 +186,9 @@ class Job:
             CommitStateUnknown: the store did not answer, so the outcome of the commit is unknown.
             OutcomeLost: the slot was deleted in the meantime, so the outcome can no longer be read.
         """
+        # Each task kept its own small files for the record. All of them may be too many for one record.
+        fitting = upload_beyond(store.object_store, [file for _, file in files], MOST_INLINE_BYTES)
+        files = [(task, file) for (task, _), file in zip(files, fitting, strict=True)]
         job = CommitJob(
             job_id=self.job_id,
             owner=owner,
@@ -209,6 +212,7 @@ class Job:
             replaces=replaces,
             micro_batch=self.is_micro_batch,
             rows=rows,
+            files=contents_of(fitting),
         )
         request = _CheckReplay(job) if held_back else _CommitTasks(job, new_columns)
         append = IdempotentAppend(store, HomeProcess("store"))

@@ -549,6 +549,8 @@ class Producer:
 
         def prepare() -> str:
             self._write_rows()
+            # The prepared transaction may commit long after the slots of its prepare were deleted.
+            self._sender.upload_staged()
             staged = self._sender.staged_batches()
             summary = self._sender.numbers.summary(staged, self._open_for_ms())
             self._requests.prepare(staged, self._sender.upload_ms, summary)
@@ -644,7 +646,9 @@ class Producer:
             summary: CommitSummary | None = None
             if holds or was_prepared:
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
-                committed = self._requests.end("commit", staged, self._sender.upload_ms, work, summary)
+                committed = self._requests.end(
+                    "commit", staged, self._sender.upload_ms, work, summary, self._sender.staged_contents()
+                )
             self._forget()
             self._span.end("committed" if committed else "replayed")
             self._lifecycle.arrive(ProducerPhase.READY)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from eoslog.errors import SchemaMismatch
-from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.format.file_writer import MOST_INLINE_BYTES, DataFileWriter, TopicTarget, WrittenFile, upload_beyond
 from eoslog.producer.record_futures import AwaitedOffsets, AwaitedRows, RecordFuture
 from eoslog.producer.rows import RecordRow, records_table
 from eoslog.session.session import Session
@@ -147,7 +147,7 @@ class RecordAccumulator:
         self.files += self._writer.make_room(self._store.now_ms())
 
     def upload(self) -> None:
-        """Upload all rows.
+        """Write all rows to files, and upload those that do not travel in the record.
 
         Raises:
             UnknownTopicOrPartition: a topic was deleted meanwhile.
@@ -155,9 +155,14 @@ class RecordAccumulator:
         """
         self._encode()
         self._note_upload()
-        self.files += self._writer.flush(self._store.now_ms())
+        self.files += self._writer.flush(self._store.now_ms(), self._store.log.config.inline_limit_bytes)
+        self.files = upload_beyond(self._store.object_store, self.files, MOST_INLINE_BYTES)
         self._store.environment.reached("client.producer.files_uploaded")
         self._sticky += 1
+
+    def upload_all(self) -> None:
+        """Upload also the files that were to travel in the record. Raises: RetriableError"""
+        self.files = upload_beyond(self._store.object_store, self.files, 0)
 
     def take_files(self) -> list[WrittenFile]:
         """Hand the uploaded files over to the caller."""

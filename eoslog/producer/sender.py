@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId, UnknownTopicOrPartition
-from eoslog.format.file_writer import WrittenFile
+from eoslog.format.file_writer import WrittenFile, contents_of
 from eoslog.producer.record_accumulator import RecordAccumulator
 from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture, RowsOutcome
 from eoslog.producer.rows import partition_of_key, record_row, rows_by_partition, with_timestamps
@@ -95,6 +95,8 @@ class InFlightBatches:
         self._home = home
         self._sequences: dict[PartitionId, int] = {}
         self._batches: list[BatchAppended] = []
+        self.contents: dict[str, bytes] = {}
+        """The contents of the files that travel in the record, by path."""
         self.awaited = AwaitedOffsets(self._home)
         """The futures of these batches' rows."""
         self.was_sent = False
@@ -124,6 +126,7 @@ class InFlightBatches:
             upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
         """
         assert not self._batches
+        self.contents = contents_of(files)
         self.awaited = awaited
         self.was_sent = False
         for file in files:
@@ -169,12 +172,14 @@ class InFlightBatches:
     def acknowledge(self) -> AwaitedOffsets:
         """Return the futures of the batches, which have an answer. Then no batch is in flight."""
         self._batches = []
+        self.contents = {}
         return self.awaited.take_all()
 
     def reset(self) -> None:
         """Drop the batches in flight and restart the sequences at 0, as the next epoch does."""
         self._sequences = {}
         self._batches = []
+        self.contents = {}
         self.awaited = AwaitedOffsets(self._home)
 
 
@@ -278,6 +283,14 @@ class Sender:
     def staged_batches(self) -> list[StagedBatch]:
         """Return the batches that the commit will append."""
         return [file.staged() for file in self._accumulator.files]
+
+    def staged_contents(self) -> dict[str, bytes]:
+        """Return the contents of the staged files that travel in the record of the commit, by path."""
+        return contents_of(self._accumulator.files)
+
+    def upload_staged(self) -> None:
+        """Upload all staged files. Raises: RetriableError"""
+        self._accumulator.upload_all()
 
     @property
     def upload_ms(self) -> int | None:
@@ -425,7 +438,7 @@ class Sender:
         may_have_landed = self._in_flight.was_sent
         self._in_flight.was_sent = True
         try:
-            return self._append(AppendBatches(self._in_flight.batches))
+            return self._append(AppendBatches(self._in_flight.batches, self._in_flight.contents))
         except UnknownProducerId:
             if self._transactional_id is not None or may_have_landed:
                 raise
@@ -436,4 +449,4 @@ class Sender:
         assert self._requests.identity is not None
         self._in_flight.send_as(self._requests.identity)
         self._in_flight.was_sent = True
-        return self._append(AppendBatches(self._in_flight.batches))
+        return self._append(AppendBatches(self._in_flight.batches, self._in_flight.contents))

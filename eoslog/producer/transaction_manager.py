@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from eoslog.session.idempotent_append import IdempotentAppend
@@ -105,6 +105,7 @@ class TransactionManager:
         upload_ms: int | None = None,
         application_version: ApplicationVersion | None = None,
         summary: CommitSummary | None = None,
+        contents: Mapping[str, bytes] | None = None,
     ) -> bool:
         """End the transaction. A commit appends these staged batches and the added offsets.
 
@@ -112,6 +113,7 @@ class TransactionManager:
             outcome: ``commit`` or ``abort``.
             upload_ms: a lower bound of the time of the first upload (ms by the store's clock).
             application_version: the version of the application's work.
+            contents: the contents of the staged files that travel in the record, by path.
 
         Returns:
             False if ``application_version`` was committed before: then the transaction was aborted.
@@ -131,7 +133,7 @@ class TransactionManager:
         )
         # The request may land from now on, even if its answer is lost.
         self._may_be_known = True
-        self.identity, is_done = self._append(EndTransaction(request))
+        self.identity, is_done = self._append(EndTransaction(request, contents or {}))
         self.prepared = None
         self._warn_of_offsets_without_member(request.offsets)
         return is_done

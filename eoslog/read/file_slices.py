@@ -27,7 +27,7 @@ from eoslog.read.planner import FileSlice, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
 from eoslog.read.row_metadata import SliceRows, metadata_column
-from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.tracing import carried
 
@@ -263,18 +263,17 @@ class _Read:
     def _is_read_in_ranges(self, rows: Sequence[FileSlice]) -> bool:
         file = rows[0]
         is_part = self._may_match is not None or len(self._needed) < len(self._stored.names)
-        return is_part and file.length > _LARGEST_WHOLE_BYTES and file.footer_crc32c is not None
+        is_whole = file.length <= _LARGEST_WHOLE_BYTES or file.record_slot is not None
+        return is_part and not is_whole and file.footer_crc32c is not None
 
     def _opened(self, rows: Sequence[FileSlice]) -> DataFile:
         store, first = self._store, rows[0]
         stored = self._stored.append(OFFSET_DELTA_COLUMN) if _have_gaps(rows) else self._stored
-        file = FileReference(
-            path=first.path, length=first.length, crc32c=first.crc32c, footer_crc32c=first.footer_crc32c
-        )
+        file, slot = first.file, NO_SLOT if first.record_slot is None else first.record_slot
         if self._is_read_in_ranges(rows):
             end, fetch = read_end(store, file), partial(read_ranges, store, file.path)
             return DataFile(end, stored, first.file_rows, file.path, fetch)
-        return DataFile(read_file(store, file), stored, first.file_rows, file.path)
+        return DataFile(read_file(store, file, slot), stored, first.file_rows, file.path)
 
     def _decoded(
         self, file: DataFile, pieces: Sequence[FileSlice], row: int, last_row: int

@@ -22,6 +22,7 @@ from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end, visible_rows
 from eoslog.read.predicate import Predicate
 from eoslog.read.time_travel import AsOf, check_as_of
+from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Outcome, Partition, SealedSegment
 from eoslog.state.sequences import sequence_after
 
@@ -56,6 +57,8 @@ class FileSlice:
     """Size of the file in bytes."""
     crc32c: int
     footer_crc32c: int | None = None
+    record_slot: int | None = None
+    """The slot whose record has the content of the file; None if the file is an object of its own."""
     file_rows: int
     """Number of rows of the file."""
     file_base_offset: int = 0
@@ -79,6 +82,17 @@ class FileSlice:
     def has_gaps(self) -> bool:
         """Return True if compaction left gaps, so that the file contains the rows' offsets."""
         return self.gaps_end_offset is not None
+
+    @property
+    def file(self) -> FileReference:
+        """The reference to the file."""
+        return FileReference(
+            path=self.path,
+            length=self.length,
+            crc32c=self.crc32c,
+            footer_crc32c=self.footer_crc32c,
+            in_record=None if self.record_slot is None else True,
+        )
 
     def cut(self, rows: int) -> tuple[FileSlice, FileSlice]:
         """Split the slice after its first ``rows`` rows.
@@ -475,6 +489,7 @@ def slice_of(
         length=batch.file.length,
         crc32c=batch.file.crc32c,
         footer_crc32c=batch.file.footer_crc32c,
+        record_slot=batch.slot if batch.file.in_record else None,
         file_rows=batch.record_count if file_rows is None else file_rows,
         file_base_offset=batch.base_offset if file_base_offset is None else file_base_offset,
         first_row=batch.first_row + (0 if batch.has_gaps else first - batch.base_offset),

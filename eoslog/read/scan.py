@@ -22,6 +22,7 @@ from eoslog.read.latest_rows import latest_keys, read_latest
 from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_offset, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.record_files import put_files_of_records, record_file_of
 from eoslog.read.time_travel import AsOf, check_created, resolve, timestamp_ms
 from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session, check_partition
@@ -193,13 +194,27 @@ class Scan:
         return polars.DataFrame(self.to_table())
 
     def files(self) -> list[ScanFile]:
-        """Return the data files that hold the scan's rows, in the order of ``to_batches``. None is fetched.
+        """Return the data files that hold the scan's rows, in the order of ``to_batches``.
+
+        Other programs can read them: files in records are put as objects first. No other file is fetched.
 
         If the scan has a predicate, its files may hold rows that do not match.
 
         Raises:
             InvalidOption: the scan has ``latest_by_key``. Only the rows themselves show which ones are the newest.
+            StoreAccessDenied: rows are in records, and this process may not put them as files.
+            CorruptRecord: a record lacks its rows.
         """
+        found = self._rows_by_file()
+        put_files_of_records(self._store, filter(None, (record_file_of(rows) for _, rows in found)))
+        return [_scan_file(self._store, partition, rows) for partition, rows in found]
+
+    def planned_files(self) -> list[ScanFile]:
+        """Return the files as ``files`` does, and put none. A file in a record may not exist as an object."""
+        return [_scan_file(self._store, partition, rows) for partition, rows in self._rows_by_file()]
+
+    def _rows_by_file(self) -> list[tuple[int, list[FileSlice]]]:
+        """Return the slices of each data file, with the partition."""
         if self._latest is not None:
             raise InvalidOption(
                 "the files of a scan with latest_by_key hold older rows too. Read its rows, for example with to_table()"
@@ -214,7 +229,7 @@ class Scan:
             for pieces in slices_by_file(slices):
                 rows = [piece for piece in pieces if piece.control is None]
                 if rows:
-                    found.append(_scan_file(self._store, plan.partition, rows))
+                    found.append((plan.partition, rows))
         return found
 
 

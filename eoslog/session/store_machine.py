@@ -33,7 +33,8 @@ class StoreMachine:
     def add_overdue(self, draft: Draft, now_ms: int) -> None:
         AbortOverdueTransactions(now_ms).apply(draft)
 
-    def append_for_another(self, draft: Draft, entries: Sequence[object]) -> None:
+    def append_for_another(self, draft: Draft, entries: Sequence[object], files: Mapping[str, bytes]) -> None:
+        draft.offer_files(files)
         if not entries:
             raise InvalidEntry("a request has no entries")
         for value in entries:
@@ -53,6 +54,9 @@ class StoreMachine:
 
     def fold(self, state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
         return fold(state, slot, entries, added_columns)
+
+    def oldest_needed_slot(self, state: StoreState) -> int | None:
+        return partitions.oldest_needed_record(state)
 
     def check_upload(self, state: StoreState, upload_ms: int) -> None:
         partitions.check_upload(state, upload_ms)

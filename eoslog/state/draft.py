@@ -7,12 +7,15 @@ simplest request: it appends one entry to a draft.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from eoslog.errors import EosLogError
+import google_crc32c
+
+from eoslog.errors import EosLogError, InvalidEntry
 from eoslog.state.entries import Entry
+from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import (
@@ -120,13 +123,28 @@ class Draft:
     query_versions: Overlay[str, tuple[ApplicationVersionKey, ...]]
 
     def __init__(
-        self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], Entry], added_columns: AddedColumns
+        self,
+        base: StoreState | Draft,
+        slot: int,
+        apply: Callable[[Draft, Entry], Entry],
+        added_columns: AddedColumns,
+        *,
+        is_folded: bool = False,
     ) -> None:
+        """Make an empty draft.
+
+        Args:
+            is_folded: the entries are those of a record in the log. Its files are stored, so none is collected.
+        """
         self.base = base
         self.slot = slot
         self.added_columns = added_columns
         self._apply = apply
+        self._is_folded = is_folded
         self.entries: list[Entry] = []
+        self.files: dict[str, bytes] = {}
+        """The contents of the data files that the record holds, by path."""
+        self._offered: Mapping[str, bytes] = {}
         self.producer_ids_taken: int = base.producer_ids_taken if isinstance(base, Draft) else 0
         """How many of the slot's producer ids its entries have taken."""
         self._edited: set[PartitionId] = set()
@@ -149,6 +167,28 @@ class Draft:
         partition.changed_slot = self.slot
         return partition
 
+    def offer_files(self, files: Mapping[str, bytes]) -> None:
+        """Offer the contents of data files by path. The record takes those that an entry names as in the record."""
+        self._offered = files
+
+    def take_file(self, file: FileReference) -> None:
+        """Take a data file into the record if it belongs there.
+
+        Raises:
+            InvalidEntry: the content was not offered, or differs from the entry; or the record has a file of this path.
+        """
+        if not file.in_record or self._is_folded:
+            return
+        content = self._offered.get(file.path)
+        if content is None or len(content) != file.length or google_crc32c.value(content) != file.crc32c:
+            raise InvalidEntry(f"file {file.path} is to be in the record, but its {file.length} bytes are not given")
+        if self._has_file(file.path):
+            raise InvalidEntry(f"file {file.path} is in the record already")
+        self.files[file.path] = content
+
+    def _has_file(self, path: str) -> bool:
+        return path in self.files or (isinstance(self.base, Draft) and self.base._has_file(path))
+
     def append(self, entry: E) -> E:
         """Apply an entry and add it to the record.
 
@@ -168,7 +208,9 @@ class Draft:
         Several writers may share a record. The entries of each writer go into a child draft. So if the state refuses
         one, only the entries of that writer are dropped.
         """
-        return Draft(self, self.slot, self._apply, self.added_columns)
+        child = Draft(self, self.slot, self._apply, self.added_columns, is_folded=self._is_folded)
+        child.offer_files(self._offered)
+        return child
 
     def merge(self) -> None:
         """Apply the changes to the state or draft below this one."""
@@ -181,6 +223,7 @@ class Draft:
                 overlay.merge()
         if isinstance(base, Draft):
             base.entries.extend(self.entries)
+            base.files.update(self.files)
             base.producer_ids_taken = self.producer_ids_taken
 
 

@@ -227,6 +227,9 @@ class SegmentSealed(Model):
     """Its aborted transactions, in Kafka's format; None if there are none."""
     snapshot: FileReference
     """The producers' state at its start, in Kafka's format."""
+    data: tuple[FileReference, ...] = ()
+    """The new data files with the rows that were in records. Consecutive batches in records share one. A batch whose
+    file is an object begins another one."""
     upload_ms: Milliseconds
     """A lower bound of the time at which its first file was written."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -42,6 +42,9 @@ class FileReference(Model):
     footer_crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)] | None = None
     """For a data file: the CRC-32C of its Parquet footer, up to the end of the file. If it is None, readers fetch the
     whole file. Other files have none."""
+    in_record: Literal[True] | None = None
+    """True if the content of a data file is in the record of the slot that gave its rows their offsets. An object at
+    ``path`` may have the same content, but need not exist."""
 
     @field_validator("path")
     @classmethod

@@ -5,8 +5,8 @@ The same slot may replace the rows of a topic. ``transaction_requests`` defines 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from eoslog.errors import ConcurrentTransactions, InvalidRequest, ProducerFenced
@@ -115,6 +115,8 @@ class CommitJob:
     """
     rows: int | None = None
     """The number of rows of the work, compared with the number committed before; None to skip the comparison."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The contents of the files that are to be in the record, by path."""
     name: ClassVar = "commit"
     is_final: ClassVar = True
 
@@ -129,6 +131,7 @@ class CommitJob:
             Replayed: the application version was committed before.
         """
         check_task_count(self.task_count)
+        draft.offer_files(self.files)
         transaction = draft.transactions.get(self.job_id)
         is_holder = transaction is not None and transaction.owner == self.owner
         _check_not_fenced(transaction, self.job_id, self.owner, take_over=self.take_over)

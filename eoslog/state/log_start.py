@@ -14,7 +14,7 @@ from eoslog.state.entries import LogStartMoved, TopicConfig
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition, SealedSegment
-from eoslog.state.partitions import partition_of
+from eoslog.state.partitions import oldest_record_of, partition_of
 from eoslog.state.sequences import move_segment_start
 from eoslog.state.store_state import PendingDeletion
 
@@ -57,13 +57,17 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
         named = {batch.file.path for batch in partition.active if batch.file is not None}
         # Batches may share a file. It stays as long as a remaining batch names it.
         files += {
-            batch.file.path: batch.file for batch in dropped_batches if batch.file and batch.file.path not in named
+            batch.file.path: batch.file
+            for batch in dropped_batches
+            if batch.file and not batch.file.in_record and batch.file.path not in named
         }.values()
     for segment in dropped:
         files += [file for file in (segment.txnindex, segment.snapshot) if file is not None]
-    if files or dropped:
+    oldest_record = oldest_record_of(dropped_batches)
+    if files or dropped or oldest_record is not None:
         indexes = tuple(segment.index for segment in dropped)
-        draft.pending_deletions = (*draft.pending_deletions, PendingDeletion(draft.slot, "", tuple(files), indexes))
+        deletion = PendingDeletion(draft.slot, "", tuple(files), indexes, oldest_record)
+        draft.pending_deletions = (*draft.pending_deletions, deletion)
 
 
 def _removed_end_slot(partition: Partition, entry: LogStartMoved) -> int:

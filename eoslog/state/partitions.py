@@ -6,6 +6,8 @@ Offsets, high watermark, last stable offset and aborted index are Kafka's (``Uni
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import groupby
 
 from eoslog.errors import (
     InvalidEntry,
@@ -30,8 +32,11 @@ from eoslog.state.partition_state import (
     SealedSegment,
 )
 from eoslog.state.sequences import check_sequence, move_segment_start, with_batch, with_marker
-from eoslog.state.store_state import Moment, StoreState, Topic
+from eoslog.state.store_state import Moment, PendingDeletion, StoreState, Topic
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
+
+LONGEST_IN_RECORDS_MS = 6 * 3600 * 1000
+"""A segment with rows in records may be sealed after this time (ms), however small it is."""
 
 
 def topic_of(state: StoreState | Draft, topic_id: str) -> Topic:
@@ -69,6 +74,17 @@ def check_file_place(topic: Topic, partition_id: PartitionId, file: FileReferenc
     """
     if not file.path.startswith(f"{topic.prefix}{partition_id.partition}/"):
         raise InvalidEntry(f"file {file.path} lies outside partition {topic.topic}-{partition_id.partition}")
+
+
+def check_object(topic: Topic, partition_id: PartitionId, file: FileReference) -> None:
+    """Check that a file is an object in the directory of its partition.
+
+    Raises:
+        InvalidEntry: it lies elsewhere, or in a record.
+    """
+    check_file_place(topic, partition_id, file)
+    if file.in_record:
+        raise InvalidEntry(f"file {file.path} must be an object, but is said to be in a record")
 
 
 def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
@@ -263,7 +279,11 @@ def sealable_end(partition: Partition, config: TopicConfig, now_ms: int, *, of_a
         size += batch.file.length if batch.file is not None else 0
         if size >= config.segment_bytes or count >= config.segment_batches:
             return batch.end_offset
-    if decided and (of_any_age or decided[0].end_time_ms + config.longest_segment_ms < now_ms):
+    # Slots with rows cannot be deleted, so rows in records are sealed earlier.
+    longest_ms = config.longest_segment_ms
+    if oldest_record_of(decided) is not None:
+        longest_ms = min(longest_ms, LONGEST_IN_RECORDS_MS)
+    if decided and (of_any_age or decided[0].end_time_ms + longest_ms < now_ms):
         return decided[-1].end_offset
     return None
 
@@ -275,7 +295,7 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
         InvalidEntry: the segment is not the active one, ends beyond the last stable offset or within a batch, or lacks
             the index of its aborted transactions.
         OffsetOutOfRange: another process has sealed it already.
-        StagedFilesExpired: the index files are older than the horizon.
+        StagedFilesExpired: the files are older than the horizon.
     """
     partition_id = PartitionId(entry.topic_id, entry.partition)
     partition = partition_of(draft, partition_id)
@@ -296,11 +316,15 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     if entry.txnindex is None and any(txn.last_offset < entry.end_offset for txn in partition.aborted):
         raise InvalidEntry(f"segment {entry.base_offset} holds aborted transactions, but the seal names no txnindex")
     topic = topic_of(draft, entry.topic_id)
-    for file in (entry.index, entry.txnindex, entry.snapshot):
+    for file in (entry.index, entry.txnindex, entry.snapshot, *entry.data):
         if file is not None:
-            check_file_place(topic, partition_id, file)
-    files = [batch.file for batch in batches if batch.file is not None]
-    size = sum(file.length for file in files)
+            check_object(topic, partition_id, file)
+    oldest_record = oldest_record_of(batches)
+    runs = sum(in_record is True for in_record, _ in groupby(file.in_record for file in _files_of(batches)))
+    if len(entry.data) != runs:
+        raise InvalidEntry(f"segment {entry.base_offset} needs {runs} data files for rows in records: {entry.data}")
+    size = sum(file.length for file in _files_of(batches))
+    kept = [*(file for file in _files_of(batches) if not file.in_record), *entry.data]
     partition = draft.edit_partition(partition_id)
     partition.sealed = (
         *partition.sealed,
@@ -308,7 +332,7 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
             base_offset=entry.base_offset,
             end_offset=entry.end_offset,
             batch_count=count,
-            bytes=size,
+            bytes=sum(file.length for file in kept),
             min_timestamp=min(batch.min_timestamp for batch in batches),
             max_timestamp=max(batch.max_timestamp for batch in batches),
             max_end_slot=max((batch.end_slot for batch in batches if batch.outcome is Outcome.COMMITTED), default=0),
@@ -316,7 +340,7 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
             txnindex=entry.txnindex,
             snapshot=entry.snapshot,
             slot=draft.slot,
-            file_count=len(files),
+            file_count=len(kept),
         ),
     )
     move_segment_start(draft, partition, batches)
@@ -324,6 +348,26 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     partition.active_bytes -= size
     partition.segment_base_offset = entry.end_offset
     partition.aborted = [txn for txn in partition.aborted if txn.last_offset >= entry.end_offset]
+    if oldest_record is not None:
+        # Readers that planned before this slot still read the rows in the records.
+        deletion = PendingDeletion(draft.slot, oldest_record=oldest_record)
+        draft.pending_deletions = (*draft.pending_deletions, deletion)
+
+
+def _files_of(batches: Iterable[Batch]) -> list[FileReference]:
+    return [batch.file for batch in batches if batch.file is not None]
+
+
+def oldest_record_of(batches: Iterable[Batch]) -> int | None:
+    """Return the oldest slot whose record has rows of these batches; None if no record has any."""
+    return min((batch.slot for batch in batches if batch.file is not None and batch.file.in_record), default=None)
+
+
+def oldest_needed_record(state: StoreState) -> int | None:
+    """Return the oldest slot whose record has rows that a reader may need; None if no record has any."""
+    found = [oldest_record_of(partition.active) for partition in state.partitions.values()]
+    found += [deletion.oldest_record for deletion in state.pending_deletions]
+    return min((slot for slot in found if slot is not None), default=None)
 
 
 def check_upload(draft: StoreState | Draft, upload_ms: int) -> None:

@@ -12,7 +12,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.entries import LogCleaned, SegmentsReplaced
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_TIME, Batch, Outcome, Partition, ProducerState, SealedSegment
-from eoslog.state.partitions import check_file_place, check_upload, partition_of, topic_of
+from eoslog.state.partitions import check_object, check_upload, partition_of, topic_of
 from eoslog.state.store_state import PendingDeletion
 
 
@@ -117,7 +117,7 @@ def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
     topic = topic_of(draft, entry.topic_id)
     for file in (entry.index, entry.txnindex):
         if file is not None:
-            check_file_place(topic, partition_id, file)
+            check_object(topic, partition_id, file)
     partition = draft.edit_partition(partition_id)
     partition.sealed = (
         *partition.sealed[:first],

@@ -125,7 +125,7 @@ def fold(state: StoreState, slot: int, entries: Sequence[object], added_columns:
     Raises:
         UnsupportedFormat: a newer version of eoslog wrote the record.
     """
-    draft = new_draft(state, slot, added_columns)
+    draft = Draft(state, slot, apply_entry, added_columns, is_folded=True)
     try:
         for value in entries:
             entry = decode_entry(value)

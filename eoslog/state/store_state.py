@@ -252,6 +252,8 @@ class PendingDeletion(NamedTuple):
     files: tuple[FileReference, ...] = ()
     indexes: tuple[FileReference, ...] = ()
     """Index files of sealed segments. All files that they name are dropped with them."""
+    oldest_record: int | None = None
+    """The oldest slot whose record has rows that are dropped; None if no record has any."""
 
 
 @dataclass(slots=True)

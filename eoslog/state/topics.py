@@ -30,6 +30,7 @@ from eoslog.state.entries import (
 from eoslog.state.groups import without_topic
 from eoslog.state.names import check_topic_name
 from eoslog.state.partition_state import Partition
+from eoslog.state.partitions import oldest_record_of
 from eoslog.state.store_state import PendingDeletion, SchemaVersion, StoreState, Topic
 
 
@@ -200,13 +201,19 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
     topic = _incarnation(draft, entry.topic, entry.topic_id)
     del draft.topic_ids[entry.topic]
     del draft.topics[entry.topic_id]
+    oldest_record = oldest_record_of(
+        batch for partition_id in topic.partition_ids() for batch in draft.partitions[partition_id].active
+    )
     for partition_id in topic.partition_ids():
         del draft.partitions[partition_id]
     for name, group in list(draft.groups.items()):
         forgotten = without_topic(group, entry.topic_id)
         if forgotten != group:
             draft.groups[name] = forgotten
-    draft.pending_deletions = (*draft.pending_deletions, PendingDeletion(draft.slot, topic.prefix))
+    draft.pending_deletions = (
+        *draft.pending_deletions,
+        PendingDeletion(draft.slot, topic.prefix, oldest_record=oldest_record),
+    )
 
 
 def _incarnation(draft: Draft, name: str, topic_id: str) -> Topic:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from eoslog.errors import (
@@ -151,6 +151,8 @@ class AppendBatches:
     """Append a producer's batches, except those that the log already has. The answer lists the offsets of all."""
 
     batches: Sequence[BatchAppended]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The contents of the files that are to be in the record, by path."""
     name: ClassVar = "batches"
 
     @property
@@ -159,6 +161,7 @@ class AppendBatches:
 
     def apply(self, draft: Draft) -> list[AppendedRows]:
         """Append the batches. Raises what ``apply_batch`` raises, except ``DuplicateBatch``."""
+        draft.offer_files(self.files)
         return [
             AppendedRows(PartitionId(batch.topic_id, batch.partition), _base_offset(draft, batch), batch.record_count)
             for batch in self.batches
@@ -263,6 +266,8 @@ class EndTransaction:
     """
 
     entry: TransactionEnded
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The contents of the files that are to be in the record, by path."""
 
     @property
     def name(self) -> str:
@@ -281,6 +286,7 @@ class EndTransaction:
             What ``apply_end`` raises, except ``EndRepeated`` and ``Replayed``.
         """
         entry = self.entry
+        draft.offer_files(self.files)
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
         try:
             return EndAnswer(_end(draft, entry), True)

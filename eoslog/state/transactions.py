@@ -96,7 +96,9 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
     if transaction is not None:
         check_not_prepared(transaction)
-    check_upload(draft, entry.upload_ms)
+    if not entry.file.in_record:
+        check_upload(draft, entry.upload_ms)
+    draft.take_file(entry.file)
     if entry.base_offset != partition.next_offset:
         entry = entry.model_copy(update={"base_offset": partition.next_offset})
     append_batch(draft.edit_partition(partition_id), entry, draft.moment)
@@ -283,6 +285,7 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         if partition_id not in next_offsets:
             next_offsets[partition_id] = partition_of(draft, partition_id).next_offset
         check_file_place(topic_of(draft, batch.topic_id), partition_id, batch.file)
+        draft.take_file(batch.file)
         _check_task(draft, entry, batch)
         base_offset = next_offsets[partition_id]
         # An entry that comes from the log has its offsets already. Copying each of its batches would slow readers down.
@@ -306,9 +309,9 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
 
 
 def _check_content(draft: Draft, entry: TransactionEnded) -> None:
-    if entry.batches:
+    if any(not batch.file.in_record for batch in entry.batches):
         if entry.upload_ms is None:
-            raise InvalidEntry("staged batches need the time of their upload")
+            raise InvalidEntry("staged files need the time of their upload")
         check_upload(draft, entry.upload_ms)
     for offsets in entry.offsets:
         check_offsets(draft, offsets)

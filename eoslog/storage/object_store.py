@@ -23,6 +23,7 @@ from eoslog.errors import InvalidRequest
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.host_queue import HostQueue
 from eoslog.storage.process import cannot_be_pickled
+from eoslog.storage.recent_objects import RecentObjects
 from eoslog.storage.request_times import RequestTimes
 
 T = TypeVar("T")
@@ -88,6 +89,10 @@ class ObjectStore(ABC):
         """Requests sent so far, by kind: PUT, GET, LIST, DELETE. Every attempt and every page counts."""
         self.request_times = RequestTimes(self.requests)
         """The time until these requests were answered, by kind."""
+        self.recent = RecentObjects()
+        """The lines of files in records that this process has read or written recently, by the path of the slot."""
+        self.recently_put = RecentObjects(1 << 20)
+        """When this process has put a file in a record as an object, too (ms by the store's clock), by its path."""
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL and options, and call eoslog.connect() there")

@@ -173,7 +173,7 @@ class _Reader:
         start = min(max(start, self.start), self.end)
         planned = self.scan(start, self.end, [self._columns.offset], wanted.predicate)
         end, taken = self.end, 0
-        for number, file in enumerate(planned.files()):
+        for number, file in enumerate(planned.planned_files()):
             taken += file.length
             first = file.ranges[0].base_offset
             if number and (taken > _SEARCHED_BYTES or number >= _SEARCHED_FILES) and first is not None:
@@ -198,8 +198,8 @@ class _Reader:
         scan = self.scan(start, end, self._columns.all)
         scan = scan.limit(ROWS) if first else scan
         skipped = 0
-        if not self._all_values and sum(file.length for file in scan.files()) > _LARGEST_FETCH_BYTES:
-            skipped = sum(file.length for file in scan.files())
+        if not self._all_values and sum(file.length for file in scan.planned_files()) > _LARGEST_FETCH_BYTES:
+            skipped = sum(file.length for file in scan.planned_files())
             without = self.scan(start, end, self._columns.without_values)
             scan = without.limit(ROWS) if first else without
         kept: list[pa.RecordBatch] = []

@@ -78,7 +78,7 @@ class Kind(StrEnum):
         _FROM_BACKUP)
     SLOT_LOST = ("slot-lost", _WARNING,
         "slots {first} to {last} are missing, but older slots exist, and those are deleted first",
-        "the history of commits ends there; nothing else needs slots below the checkpoints", _FROM_BACKUP)
+        "the history of commits ends there. If the slots had rows, these are lost: see data-missing", _FROM_BACKUP)
     SLOT_DAMAGED = ("slot-damaged", _DOUBT, _PROBLEM, "no process can read the log past this slot: stop writers",
         _FROM_BACKUP)
     SLOT_CHAIN_BROKEN = ("slot-chain-broken", _DOUBT,

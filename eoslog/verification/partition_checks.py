@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord, without_code
-from eoslog.format.checked_files import check_file, check_footer, read_file
+from eoslog.format.checked_files import check_file, check_footer, read_file, stored_file
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file, open_data_file, read_data_file
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index, decode_txnindex_copy
@@ -28,8 +28,9 @@ from eoslog.state.entry_fields import FileReference
 from eoslog.state.invariants import broken_in_aborted, broken_in_batches, broken_in_partition, gaps
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition, SealedSegment
+from eoslog.state.partitions import oldest_record_of
 from eoslog.state.store_state import StoreState, Topic
-from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore
+from eoslog.storage.object_store import ObjectInfo, ObjectStore
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, finding, of_broken
 from eoslog.verification.live_files import Live
 from eoslog.verification.unknown_files import count_unreferenced
@@ -340,6 +341,7 @@ class PartitionVerification:
         """Paths of data files that the state or an index names."""
         self._is_whole = True
         """True while all indexes could be read. Otherwise the set of named files is unknown."""
+        self._oldest_record = oldest_record_of(self._partition.active)
         self._aborted: dict[tuple[int, int], Batch] = {}
         """Aborted rows whose marker has not appeared yet, by producer id and end slot."""
 
@@ -399,8 +401,13 @@ class PartitionVerification:
             )
 
     def _file(self, source: SourceFile) -> Iterator[Finding]:
-        absent = self._absent(source.file)
-        found = [absent] if absent is not None else self._rows(source) if self._with_data else []
+        if source.file.in_record:
+            # Slots are deleted in ascending order. So the oldest one shows whether slots were deleted too early.
+            is_read = self._with_data or source.slot == self._oldest_record
+            found = self._rows(source) if is_read else []
+        else:
+            absent = self._absent(source.file)
+            found = [absent] if absent is not None else self._rows(source) if self._with_data else []
         if found and self._live.names_file(self._partition_id, source.batches[0]):
             yield from (self._of_source(source, each) for each in found)
 
@@ -417,9 +424,14 @@ class PartitionVerification:
         faults: list[Finding] = []
         for _ in range(READS_BEFORE_REPORT):
             try:
-                body = self._store.get(source.file.path).body
-            except ObjectNotFound:
-                return [finding(Kind.DATA_MISSING)]
+                body = stored_file(self._store, source.file, source.slot)
+            except CorruptRecord as error:
+                faults = [finding(Kind.DATA_DAMAGED, problem=without_code(error))]
+                continue
+            if body is None:
+                # An answer may be cut short, and then lack a file that is in the record.
+                faults = [finding(Kind.DATA_MISSING)]
+                continue
             faults = list(faults_in_data_file(self._topic, source, body))
             if not faults:
                 break

@@ -42,7 +42,7 @@ def test_the_next_transaction_begins_at_once_when_the_one_before_has_ended(store
     producer.send("t", b"next", partition=0)
     producer.commit_transaction()
 
-    assert store.requests["PUT"] - before == 3
+    assert store.requests["PUT"] - before == 2
     assert read(store, "t") == [(0, b"0"), (2, b"next")]
 
 

@@ -110,6 +110,7 @@ def test_an_end_that_timed_out_is_repeated_and_no_other_call_is_allowed(stage: S
     assert stage.shown() == ([b"1", b"2", b"3"] if call == "commit" else [b"3"])
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.scenario(132, 139)
 @pytest.mark.parametrize(("lost", "lands"), [(SLOTS, True), (SLOTS, False), ("topic1/", False)])
 def test_after_a_failed_send_the_abort_raises_the_epoch_only(stage: Stage, lost: str, lands: bool) -> None:

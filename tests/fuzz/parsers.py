@@ -98,7 +98,7 @@ def _message(body: bytes) -> None:
     for _, request in decode_message(body).with_ids:
         child = draft.child()
         with suppress(Exception):
-            machine.append_for_another(child, request.entries)
+            machine.append_for_another(child, request.entries, request.contents())
             child.merge()
     written = [machine.encode_entry(entry) for entry in draft.entries]
     assert machine.fold(_state(), 1_000, written) is None

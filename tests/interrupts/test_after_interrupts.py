@@ -115,6 +115,7 @@ def test_a_refused_close_of_a_handler_leaves_the_background_flush() -> None:
     producer.close()
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_thread_that_waits_for_a_row_of_an_interrupted_flush_gets_its_offset() -> None:
     objects, store = slow_store()
     producer = store.producer(linger_ms=20)

@@ -79,6 +79,7 @@ PLACES: dict[str, Callable[[Path], Path]] = {
 DIRECTORIES = {"its directory", "the topic's directory", "directory of slots"}
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize(
     ("place", "forgery"),
     [(place, forgery) for place in PLACES for forgery in FORGERIES if forgery == "a link" or place not in DIRECTORIES],
@@ -104,6 +105,7 @@ SWAPS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("swap", SWAPS)
 def test_every_reader_finds_a_swapped_data_file(swap: str, root: Path) -> None:
     forge, reason = SWAPS[swap]
@@ -137,6 +139,7 @@ def forge_commit(root: Path, table: pa.Table) -> None:
     slot.write_text(text.replace(f'"crc32c":{crc32c(before)}', f'"crc32c":{crc32c(body)}'))
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("forged", FORGED_FILES)
 def test_a_file_that_contradicts_its_entry_or_topic_is_corrupt(forged: str, root: Path) -> None:
     table, reason = FORGED_FILES[forged]
@@ -146,6 +149,7 @@ def test_a_file_that_contradicts_its_entry_or_topic_is_corrupt(forged: str, root
         eoslog.connect(root, fsync=False).scan("t").to_table()
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_columns_that_a_forged_file_has_beside_the_topics_are_not_read(root: Path) -> None:
     forge_commit(root, ROWS.append_column("_offset", pa.array([7, 8, 9])).append_column("_topic", pa.array(["x"] * 3)))
 
@@ -172,6 +176,7 @@ PATHS = (
 )
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("path", PATHS)
 def test_an_entry_that_names_a_file_elsewhere_is_inert_and_stops_writers(path: str, root: Path) -> None:
     place, slot = data_file(root), newest_slot(root)

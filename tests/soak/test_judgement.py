@@ -216,6 +216,7 @@ def test_recent_rows_that_are_lost_or_should_not_be_there_are_found(store: eoslo
     assert "failed and shows idempotent-1/1/2" in risen
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_data_file_that_is_gone_is_found(store: eoslog.Store) -> None:
     with store.producer() as producer:
         producer.send("orders", b"idempotent-1/1/1", partition=0)

@@ -37,6 +37,22 @@ def crash_order(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def settings_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The settings file of the session ``spark``: Spark plans writes in processes whose environment is fixed."""
+    path = tmp_path_factory.mktemp("settings") / "eoslog.toml"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def files_are_objects(files_are_objects: None, settings_file: Path) -> Iterator[None]:
+    """Let no rows travel in records, also in the processes of Spark."""
+    settings_file.write_text("[log]\ninline_limit_bytes = 0\n")
+    yield
+    settings_file.write_text("")
+
+
+@pytest.fixture(scope="session")
 def s3_variables() -> Iterator[S3Server | S3ServerMissing]:
     """A real S3 server, if there is one, and how every process finds it, which must be known before a JVM starts."""
     with ExitStack() as stack:
@@ -64,11 +80,15 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, s3_variables: S3Server 
 
 @pytest.fixture(scope="session")
 def spark(
-    tmp_path_factory: pytest.TempPathFactory, crash_order: Path, s3_variables: S3Server | S3ServerMissing
+    tmp_path_factory: pytest.TempPathFactory,
+    crash_order: Path,
+    settings_file: Path,
+    s3_variables: S3Server | S3ServerMissing,
 ) -> Iterator[SparkSession]:
     """A local session with two cores, three attempts per task and no UI; its files are in a temporary directory."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**python_environment(), "EOSLOG_TEST_CRASH": str(crash_order)}.items():
+        own = {"EOSLOG_TEST_CRASH": str(crash_order), "EOSLOG_CONFIG": str(settings_file)}
+        for name, value in {**python_environment(), **own}.items():
             patch.setenv(name, value)
         session = start_session(tmp_path_factory.mktemp("spark"))
         yield session

@@ -22,6 +22,7 @@ SLOT = "/__transaction_state/slot/"
 ROWS = 300
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.pyspark("4.2")
 def test_a_stream_through_a_store_that_loses_answers_is_exact(
     spark: SparkSession, fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str, tmp_path: Path

@@ -44,6 +44,7 @@ def run(spark: SparkSession, root: str, checkpoint: Path) -> None:
     stream.trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.pyspark("4.1")
 def test_of_tasks_that_fail_after_they_uploaded_one_attempt_counts(
     spark: SparkSession, order: Path, store: eoslog.Store, root: str, tmp_path: Path
@@ -75,6 +76,7 @@ def test_a_batch_whose_commit_fails_after_it_landed_is_not_undone(
     assert orphans(store) == set()
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("act", ["raise", "kill-worker"])
 def test_a_batch_commit_that_fails_before_landing_leaves_only_files(
     spark: SparkSession, order: Path, store: eoslog.Store, root: str, act: str

@@ -374,6 +374,7 @@ def test_a_view_answers_sql(spark: SparkSession, store: eoslog.Store) -> None:
     assert (row.rows, row["first"]) == (4, 4)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_table_tells_of_itself(spark: SparkSession, store: eoslog.Store) -> None:
     table = sent(spark, store, spark.range(10).coalesce(1))
 
@@ -404,6 +405,7 @@ def test_maintenance_returns_its_numbers(spark: SparkSession, store: eoslog.Stor
     assert [(row.dryRun, row.numFiles) for row in looked] == [(True, 0)]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_new_table_is_optimized_now(spark: SparkSession, store: eoslog.Store) -> None:
     table = sent(spark, store, spark.range(10).repartition(3))
     assert table.optimize().count() == 0

@@ -73,6 +73,7 @@ def store(spark: SparkSession, tmp_path: Path) -> eoslog.Store:
     return store
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_both_ways_of_reading_give_nulls_for_old_files(
     spark: SparkSession, store: eoslog.Store, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ VALUES = {
 }
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.pyspark("4.1")
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_every_storable_type_comes_back(spark: SparkSession, tmp_path: Path, zone: str) -> None:
@@ -111,6 +112,7 @@ def test_every_storable_type_comes_back(spark: SparkSession, tmp_path: Path, zon
 NAMES = ["a.b", "with space", "ünï", "back`tick", "CamelCase", "a,b;c{}()=", "quote'\"", "null", "a"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_columns_keep_their_names(spark: SparkSession, tmp_path: Path) -> None:
     store = eoslog.connect(str(tmp_path / "store"))
     quoted = {name: name.replace("`", "``") for name in NAMES}

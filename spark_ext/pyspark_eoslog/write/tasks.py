@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from eoslog import Topic
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.format.column_types import kind_of
-from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile, upload_beyond
 from eoslog.producer.job import WorkVersion, check_task
 from eoslog.producer.new_columns import NewColumns
 from eoslog.producer.rows import rows_by_partition, rows_to_write
@@ -29,6 +29,8 @@ from pyspark_eoslog.write.checkpoint_places import CheckpointPlace
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"
 _ROOT_EXECUTION = "spark.sql.execution.root.id"
+_MOST_INLINE_BYTES = 64 << 10
+"""The largest total size of the files in the commit message of a task (bytes). The driver holds those of all tasks."""
 _GATHERED_ROWS = 64 * 1024
 _GATHERED_BYTES = 16 << 20
 _TOPIC_COLUMN = "topic"
@@ -60,6 +62,8 @@ class WritePlan:
     """The place of the stream's checkpoint."""
     new_columns: NewColumns | None = None
     """The columns that the commit adds. The topic in ``targets`` already has them."""
+    inline_limit_bytes: int = 0
+    """A file up to this size is not uploaded. Its rows come with the task's commit message (bytes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +180,10 @@ def _upload(
             for partition, part in rows_by_partition(topic, rows, task % topic.partitions):
                 writer.add(targets[topic.topic_id], partition, part)
         files += writer.make_room(now_ms())
-    return files + writer.flush(now_ms())
+    # The rows of a repetition are only described, never sent.
+    inline_limit_bytes = 0 if isinstance(store, _NoUploads) else plan.inline_limit_bytes
+    files += writer.flush(now_ms(), inline_limit_bytes)
+    return upload_beyond(store, files, _MOST_INLINE_BYTES)
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

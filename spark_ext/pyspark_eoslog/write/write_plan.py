@@ -142,6 +142,7 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
         store.object_store.clock.last_date_ms,
         store.now_ms(),
         new_columns=new_columns,
+        inline_limit_bytes=store.log.config.inline_limit_bytes,
     )
 
 

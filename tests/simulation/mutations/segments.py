@@ -32,11 +32,11 @@ def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
     """A sealed segment has no index of its aborted transactions: who looks there sees aborted rows."""
     original = sealing._plan
 
-    def without(candidate: tuple[Topic, Partition, int], name: str, upload_ms: int) -> Any:
+    def without(store: Any, environment: Any, candidate: tuple[Topic, Partition, int], upload_ms: int) -> Any:
         topic, partition, end_offset = candidate
         emptied = partition.copy()
         emptied.aborted = []
-        return original((topic, emptied, end_offset), name, upload_ms)
+        return original(store, environment, (topic, emptied, end_offset), upload_ms)
 
     def unchecked(draft: Draft, entry: Any) -> None:
         place = PartitionId(entry.topic_id, entry.partition)

@@ -31,7 +31,7 @@ REQUESTS = "unit/state/test_shared_requests.py::"
 def requests_of_others_taken_as_they_are() -> Iterator[None]:
     """A process does not validate the requests that it appends for others: a record is invalid, and writers stop."""
 
-    def append_for_another(self: LedgerMachine, draft: LedgerDraft, entries: Sequence[Any]) -> None:
+    def append_for_another(self: LedgerMachine, draft: LedgerDraft, entries: Sequence[Any], files: object) -> None:
         draft.entries += entries
 
     with method(LedgerMachine, "append_for_another", append_for_another):
@@ -112,7 +112,10 @@ def records_passed_over_not_searched() -> Iterator[None]:
 def any_entry_appended_for_others() -> Iterator[None]:
     """Any entry is appended for another process: one that the state does not recognise is there twice."""
 
-    def append_for_another(self: StoreMachine, draft: Draft, entries: Sequence[object]) -> None:
+    def append_for_another(
+        self: StoreMachine, draft: Draft, entries: Sequence[object], files: Mapping[str, bytes]
+    ) -> None:
+        draft.offer_files(files)
         for value in entries:
             draft.append(decode_entry(value))
 

@@ -161,6 +161,7 @@ def test_the_lag_below_the_log_start_counts_from_the_position(rows: Store) -> No
     assert consumer.lag() == {T0: 0}
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_reader_that_planned_before_keeps_its_files_for_one_day(rows: Store, world: World) -> None:
     rows.admin.alter_topic("t", segment_batches=2)
     seal_segments(rows.log, rows.object_store, rows.environment)

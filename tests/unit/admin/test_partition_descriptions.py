@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import eoslog
 from eoslog import TopicConfig, TopicPartition
 from eoslog.store import Store
@@ -23,6 +25,7 @@ def data_bytes(store: Store) -> int:
     return sum(paths.values())
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_sealed_and_active_segments_count() -> None:
     store = store_with(3)
     unsealed, empty = store.admin.describe_partitions("t")
@@ -51,6 +54,7 @@ def test_an_open_transaction_is_counted_and_holds_the_last_stable_offset() -> No
     assert (found.open_transactions, found.last_stable_offset, found.high_watermark) == (1, 1, 2)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_deleted_rows_move_the_log_start_and_the_snapshot_floor() -> None:
     store = store_with(3)
     store.admin.delete_records({TopicPartition("t", 0): 2})

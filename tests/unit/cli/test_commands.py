@@ -425,6 +425,7 @@ def test_segments_that_are_large_enough_are_sealed(command: Command) -> None:
     assert command.ok("console", "consume", "t", "--from-beginning", "--timeout", "0") == "a\nb\n"
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_vacuum_deletes_what_its_settings_no_longer_spare(
     command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

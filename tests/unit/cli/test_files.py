@@ -196,6 +196,7 @@ def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(
     assert pq.read_metadata(file).num_rows == 3
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_an_export_that_fails_leaves_only_the_old_file(command: Command, table: eoslog.Store, tmp_path: Path) -> None:
     write(table, "flat", ROWS, SCHEMA)
     kept = tmp_path / "rows.parquet"
@@ -215,6 +216,7 @@ def test_an_export_that_fails_leaves_only_the_old_file(command: Command, table: 
     assert "rows.csv cannot be written: No such file or directory. Choose another path" in lost.stderr
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
 @pytest.mark.parametrize("what", ["a damaged data file", "a full disk"])
 def test_an_export_that_fails_tells_one_line_and_nothing_else(

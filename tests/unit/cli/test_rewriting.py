@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import eoslog
 from tests.unit.cli.command import Command
 
@@ -13,6 +15,7 @@ def write(store: eoslog.Store, topic: str, count: int) -> None:
             producer.flush()
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_files_are_compacted_and_told(command: Command, store: eoslog.Store) -> None:
     store.admin.create_topic("small", config=eoslog.TopicConfig(segment_batches=4))
     write(store, "small", 9)
@@ -41,6 +44,7 @@ def test_a_topic_is_compacted_and_told(command: Command, store: eoslog.Store) ->
     assert "[EOSLOG_INVALID_TOPIC]" in command.run("compact-keys", "t").stderr
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_new_topic_is_compacted_now(command: Command, store: eoslog.Store) -> None:
     store.admin.create_topic("keyed", config=eoslog.TopicConfig(cleanup_policy="compact"))
     write(store, "t", 3)

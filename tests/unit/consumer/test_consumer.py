@@ -50,6 +50,7 @@ def test_records_with_and_without_headers_come_together(store: Store) -> None:
     assert [list(record.headers) for record in records] == [[], [("h", b"x")], [], [("h", None), ("h", b"y")]]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_file_is_fetched_once_however_many_polls_it_lasts(store: Store) -> None:
     send(store, *(b"%d" % number for number in range(10)))
     consumer = assigned(store, max_poll_records=3)
@@ -61,6 +62,7 @@ def test_a_file_is_fetched_once_however_many_polls_it_lasts(store: Store) -> Non
     assert len([path for path in faulty(store).gets if path.startswith("t/")]) == 1
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_files_that_are_not_asked_for_are_not_fetched(store: Store) -> None:
     for number in range(5):
         send(store, b"%d" % number)
@@ -162,6 +164,7 @@ def test_rows_of_columns_come_as_dicts_with_their_key(store: Store, world: World
     ]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_damaged_file_is_reported_in_order_and_can_be_skipped(store: Store) -> None:
     send(store, b"1")
     send(store, b"2")

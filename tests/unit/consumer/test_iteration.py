@@ -90,6 +90,7 @@ def test_automatic_commits_do_not_include_the_record_that_the_loop_has_not_got(s
     assert store.admin.list_consumer_group_offsets("g")[T0].offset == 1
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_loop_costs_a_request_a_second_at_most_while_records_are_there(store: Store) -> None:
     send(store, *(b"%d" % number for number in range(100)))
     consumer = assigned(store, T0)

@@ -50,6 +50,7 @@ def test_a_batch_that_lost_its_last_rows_does_not_hide_what_is_appended_later() 
     assert [record.offset for record in consumer.poll(0)] == [4]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_damaged_file_stops_a_reader_before_it_and_who_seeks_beyond_it_goes_on(store: Store) -> None:
     producer = producer_of(store)
     for value in (b"0", b"2", b"4"):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from eoslog import Store, TopicConfig, TopicPartition
+from eoslog.copying.file_copy import files_as_objects
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.read.isolation import IsolationLevel
 from eoslog.state.store_state import StoreState
@@ -50,12 +51,13 @@ def state_of(store: Store) -> tuple[StoreState, int]:
 
 
 def check_copy(target: Store, state: StoreState, slot: int, source: Store | None = None) -> None:
-    """Check that a copy is sound and has this state of this slot.
+    """Check that a copy is sound and has this state of this slot, with all data files as objects.
 
     Args:
         source: the source, if it still has the rows of the slot.
     """
     found, newest = state_of(target)
+    state = files_as_objects(state)
     for field in fields(StoreState):
         assert getattr(found, field.name) == getattr(state, field.name), field.name
     assert newest == slot + 3

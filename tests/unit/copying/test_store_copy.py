@@ -151,6 +151,7 @@ def test_if_the_source_deletes_a_topic_meanwhile_a_newer_slot_is_copied(
     check_copy(place.process(), *state_of(source), source)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_source_that_deletes_files_too_fast_is_no_endless_copy(source: Store, place: Place, world: World) -> None:
     def meanwhile(point: str) -> None:
         if point == "store.copy.planned":
@@ -164,6 +165,7 @@ def test_a_source_that_deletes_files_too_fast_is_no_endless_copy(source: Store, 
     check_copy(place.process(), *state_of(source), source)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_source_that_stops_deleting_files_in_time_is_copied(source: Store, place: Place, world: World) -> None:
     plans = []
 

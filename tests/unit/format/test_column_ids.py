@@ -159,6 +159,7 @@ def test_an_entry_without_ids_or_with_other_metadata_is_corrupt() -> None:
             decode_schema(encoded(schema))
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_data_files_have_the_ids_of_their_columns_and_readers_do_not_show_them(store: Store) -> None:
     theirs = with_ids(COLUMNS, {path: 99 - number for path, number in IDS.items()})
     store.admin.create_topic("t", schema=theirs)
@@ -180,6 +181,7 @@ def test_data_files_have_the_ids_of_their_columns_and_readers_do_not_show_them(s
     assert store.admin.schema_history("t")[0].schema.equals(COLUMNS, check_metadata=True)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_files_after_an_addition_and_after_compaction_continue_the_ids(store: Store) -> None:
     store.admin.create_topic("t", schema=COLUMNS, config=TopicConfig(segment_batches=2))
     more = pa.schema([pa.field("point", pa.struct([("y", pa.int64())])), pa.field("note", pa.string())])
@@ -205,6 +207,7 @@ def test_files_after_an_addition_and_after_compaction_continue_the_ids(store: St
     assert [row["id"] for row in store.scan("t").to_table().to_pylist()] == [1, 0, 1, 2]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_file_of_rows_from_before_and_after_an_addition_has_the_new_ids(store: Store) -> None:
     store.admin.create_topic("t", schema=COLUMNS)
     more = pa.schema([pa.field("note", pa.string())])

@@ -35,6 +35,7 @@ class LedgerDraft:
         self.base = base
         self.slot = slot
         self.entries: list[dict[str, Any]] = []
+        self.files: dict[str, bytes] = {}
 
     @property
     def names(self) -> list[str]:
@@ -51,6 +52,7 @@ class LedgerDraft:
     def merge(self) -> None:
         if isinstance(self.base, LedgerDraft):
             self.base.entries += self.entries
+            self.base.files |= self.files
         else:
             reason = LedgerMachine().fold(self.base, self.slot, self.entries)
             assert reason is None, reason
@@ -77,7 +79,8 @@ class LedgerMachine:
     def add_overdue(self, draft: LedgerDraft, now_ms: int) -> None:
         pass
 
-    def append_for_another(self, draft: LedgerDraft, entries: Sequence[object]) -> None:
+    def append_for_another(self, draft: LedgerDraft, entries: Sequence[object], files: Mapping[str, bytes]) -> None:
+        draft.files |= files
         for entry in entries:
             assert isinstance(entry, dict)
             add(entry["name"]).apply(draft)
@@ -98,6 +101,9 @@ class LedgerMachine:
             else:
                 return f"{entry} cannot be applied"
         state.slots, state.horizon_ms = after.slots, after.horizon_ms
+        return None
+
+    def oldest_needed_slot(self, state: Ledger) -> int | None:
         return None
 
     def check_upload(self, state: Ledger, upload_ms: int) -> None:
@@ -139,6 +145,7 @@ class SharedAdd(Generic[T]):
     names: tuple[str, ...]
     request: Request[T]
     answer: Callable[[Sequence[Mapping[str, Any]], int], T]
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     def apply(self, draft: Any) -> T:
         return self.request.apply(draft)

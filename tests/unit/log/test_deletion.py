@@ -11,7 +11,7 @@ from eoslog.log.checkpoint import INLINE_PART_BYTES
 from eoslog.log.log import Log
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of, slot_path
-from tests.unit.log.ledger import Ledger, add, move_horizon
+from tests.unit.log.ledger import Ledger, LedgerMachine, add, move_horizon
 from tests.unit.log.world import DAY_MS, HOUR_MS, Crashed, Fault, World, environment, names, script
 
 
@@ -46,6 +46,19 @@ def test_slots_below_the_older_checkpoint_go_after_their_retention() -> None:
     assert slots(log) == [2, 3, 4, 5, 6, 7, 8]
     assert names(world.process()) == names(log)
     assert log.append(add("g")) == 9
+
+
+@pytest.mark.parametrize(("needed", "deleted"), [(0, 0), (1, 1), (7, 2)])
+def test_a_slot_stays_while_a_reader_may_need_it_or_an_older_one(
+    needed: int, deleted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    log = with_two_checkpoints(world)
+    world.now_ms += DAY_MS + HOUR_MS
+    monkeypatch.setattr(LedgerMachine, "oldest_needed_slot", lambda self, state: needed)
+
+    assert delete_old_slots(log) == deleted
+    assert slots(log) == list(range(deleted, 9))
 
 
 def test_a_slot_within_the_grace_stays_and_so_do_those_after_it() -> None:

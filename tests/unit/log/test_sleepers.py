@@ -13,7 +13,7 @@ from eoslog.errors import (
     OutcomeLost,
     StoreUnavailable,
 )
-from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_path, with_tail
+from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_body, slot_path
 from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, add, add_once
 from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, names, script
@@ -33,7 +33,7 @@ def replaced_history(world: World) -> Callable[[], None]:
             other.checkpoint()
         world.now_ms += 3 * DAY_MS
         script(other).delete([slot_path(slot) for slot in range(3)])
-        world.put(1, with_tail(encode_line(stray), [first]))
+        world.put(1, slot_body(encode_line(stray), [first]))
 
     return meanwhile
 

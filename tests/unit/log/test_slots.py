@@ -16,12 +16,14 @@ from eoslog.log.slots import (
     decode_line,
     decode_tail,
     encode_line,
+    file_in,
+    files_line,
     first_line,
     records_backwards,
+    slot_body,
     slot_group,
     slot_of,
     slot_path,
-    with_tail,
 )
 from tests.unit.log.ledger import add
 from tests.unit.log.world import World, script
@@ -71,11 +73,38 @@ def test_a_record_and_its_tail_are_read_back_whatever_they_hold(before: list[str
     tail = [encode_line(record(number, each)) for number, each in enumerate(before)]
     own = record(len(before), text)
 
-    body = with_tail(encode_line(own), tail)
+    body = slot_body(encode_line(own), tail)
 
     assert decode_line(first_line(body), len(before)) == own
     assert [line for line, _ in decode_tail(body, len(before))] == tail
     assert len(body.rstrip(b"\n").split(b"\n")) == (2 if tail else 1)
+
+
+PATHS = st.text(st.characters(codec="ascii", exclude_characters="\\\x7f", min_codepoint=32), min_size=1, max_size=20)
+
+
+@given(st.lists(TEXT, max_size=3), st.dictionaries(PATHS, st.binary(max_size=50), max_size=5), PATHS)
+def test_the_files_in_a_record_are_read_back_by_their_paths(
+    before: list[str], files: dict[str, bytes], other: str
+) -> None:
+    tail = [encode_line(record(number, each)) for number, each in enumerate(before)]
+    own = record(len(before), '{"files":{')
+
+    body = slot_body(encode_line(own), tail, files)
+
+    line = files_line(body)
+    assert {path: file_in(line, path) for path in files} == files
+    assert file_in(line, other) == files.get(other)
+    assert bool(line) == bool(files)
+    assert decode_line(first_line(body), len(before)) == own
+    assert [line for line, _ in decode_tail(body, len(before))] == tail
+
+
+def test_a_content_that_is_not_base64_is_a_corrupt_record() -> None:
+    body = slot_body(encode_line(record(1)), [], {"t/a": b"content"})
+
+    with pytest.raises(CorruptRecord, match="t/a"):
+        file_in(files_line(body.replace(b"Y29", b"***")), "t/a")
 
 
 def test_fields_of_a_later_version_stay_in_the_repeated_line() -> None:
@@ -83,7 +112,7 @@ def test_fields_of_a_later_version_stay_in_the_repeated_line() -> None:
     checkpoint = {"slot": 0, "path": "__transaction_state/checkpoint/x", "length": 1, "crc32c": 1, "hint": 1}
     line = json.dumps({**value, "checkpoint": checkpoint, "hint": None}, separators=(",", ":")).encode()
 
-    [(repeated, _)] = decode_tail(with_tail(encode_line(record(1)), [line]), 1)
+    [(repeated, _)] = decode_tail(slot_body(encode_line(record(1)), [line]), 1)
 
     assert repeated == line
 
@@ -97,7 +126,7 @@ def test_a_damaged_tail_is_a_corrupt_record(tail: bytes) -> None:
 
 
 def test_a_tail_that_is_not_the_slots_before_is_a_corrupt_record() -> None:
-    body = with_tail(encode_line(record(3)), [encode_line(record(1))])
+    body = slot_body(encode_line(record(3)), [encode_line(record(1))])
 
     with pytest.raises(CorruptRecord, match="slot 2"):
         decode_tail(body, 3)

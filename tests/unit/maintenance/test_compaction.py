@@ -95,6 +95,7 @@ def test_tombstones_hide_their_key_at_once_and_go_after_the_delete_retention() -
     assert log.rows() == [Row(1, b"2", b"value"), Row(3, b"3", b"value")]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_tombstone_is_kept_from_the_pass_that_deletes_its_key() -> None:
     log = CompactedLog(segment_batches=3)
     log.send("plain", 1)
@@ -163,6 +164,7 @@ def test_a_jobs_transaction_keeps_its_marker_while_its_rows_are_left() -> None:
     assert log.offsets() == [2]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_files_of_which_no_row_goes_stay() -> None:
     log = CompactedLog(segment_batches=2)
     log.send("plain", 1)

@@ -87,6 +87,7 @@ def test_the_abort_shares_the_record_of_the_append(store: Store, world: World, h
     assert [entry["type"] for entry in record.entries] == ["topic", "end"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_overdue_transactions_that_make_a_record_too_large_hinder_no_append(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

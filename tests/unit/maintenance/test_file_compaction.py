@@ -334,6 +334,7 @@ def test_columns_of_the_users_own_are_compacted(objects: MemoryStore) -> None:
     assert store.scan("t", columns=names).to_table().to_pylist() == before.to_pylist()
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize(
     "point",
     ["segment.compact_files.files_written", "segment.compact_files.index_written", "segment.compact_files.replaced"],
@@ -426,6 +427,7 @@ def test_a_missing_file_is_reported_and_not_taken_for_a_race(store: Store) -> No
         compact(store)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_readers_that_planned_before_find_their_files_for_a_day(
     store: Store, objects: MemoryStore, clock: Clock
 ) -> None:
@@ -471,6 +473,7 @@ def test_what_is_put_together_at_least_doubles_and_is_left_alone_then(weights: l
     assert len(compacted) == 1 or doubling_runs(compacted, lambda weight: weight) == [[weight] for weight in compacted]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_new_topic_is_compacted_now(objects: MemoryStore) -> None:
     store = Store(objects, Environment())
     store.admin.create_topic("t")
@@ -485,6 +488,7 @@ def test_a_new_topic_is_compacted_now(objects: MemoryStore) -> None:
     assert store.admin.compact_files(now=True).compacted == []
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_process_that_dies_between_sealing_and_compacting_leaves_the_rest_to_the_next(objects: MemoryStore) -> None:
     store = Store(objects, Environment())
     store.admin.create_topic("t")

@@ -197,6 +197,7 @@ def test_compaction_moves_rows_without_changing_data(store: Store, tmp_path: Pat
     assert keys(store, tmp_path) == [0, 2, 3]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_rows_that_are_not_published_are_not_compacted_yet(store: Store) -> None:
     write(store, 0)
     store.admin.publish("t")
@@ -227,6 +228,7 @@ def test_nothing_is_compacted_before_the_first_version(store: Store) -> None:
     assert (before, len(after)) == ([], 1)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_compaction_by_key_and_deletion_change_data(world: World, tmp_path: Path) -> None:
     store = world.process()
     create(store, cleanup_policy="compact,delete")
@@ -521,6 +523,7 @@ def test_a_version_whose_put_got_no_answer_is_published_once(store: Store, tmp_p
     assert keys(store, tmp_path) == [1]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_checkpoint_opens_a_long_log_with_few_requests(world: World, tmp_path: Path) -> None:
     store = world.process()
     create(store, segment_batches=1000)
@@ -577,6 +580,7 @@ def test_a_topic_that_is_created_again_is_another_table(store: Store, tmp_path: 
     assert keys(store, tmp_path) == [2]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("end", ["delete", "unpublish"])
 def test_a_table_whose_files_go_becomes_empty_first(store: Store, tmp_path: Path, end: str) -> None:
     write(store, 1, 2)
@@ -592,6 +596,7 @@ def test_a_table_whose_files_go_becomes_empty_first(store: Store, tmp_path: Path
     assert keys(store, tmp_path) == []
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed(store: Store, tmp_path: Path) -> None:
     write(store, 1, 2)
     store.admin.publish("t")

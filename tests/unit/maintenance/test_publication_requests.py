@@ -65,6 +65,7 @@ def store(world: World) -> Store:
     return store
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_topic_that_did_not_change_costs_no_request(store: Store) -> None:
     coordinator = Coordinator(store)
     assert sent(store, coordinator.publish) == {"GET": 1}
@@ -77,6 +78,7 @@ def test_a_topic_that_did_not_change_costs_no_request(store: Store) -> None:
     assert len(list(versions(store.object_store, "t07"))) == 2
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_new_process_reads_each_delta_log_once(world: World, store: Store) -> None:
     other = world.process()
     other.read(lambda state, slot: slot)
@@ -99,6 +101,7 @@ def test_a_coordinator_that_only_publishes_sees_the_first_published_topic(world:
     assert [each.topic for each in coordinator.publish()] == ["t07"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_topics_of_one_step_are_compared_with_one_state(world: World, store: Store) -> None:
     for topic in TOPICS[:10]:
         write(store, topic, 2)

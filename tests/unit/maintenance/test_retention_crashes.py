@@ -114,6 +114,7 @@ def _named_files(store: Store) -> set[str]:
     return named
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_dies_leaves_nothing_half_done(point: str) -> None:
     deaths = 0

@@ -80,6 +80,7 @@ def _vacuum(store: Store, **options: int | bool) -> VacuumReport:
     return vacuum(store.log, store.object_store, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_an_unreferenced_file_is_deleted_once_it_is_old_enough(store: Store, clock: _Clock) -> None:
     _produce(store, 3)
     orphan = _orphan(store)
@@ -113,6 +114,7 @@ def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock
     assert store.scan("t").to_table().num_rows == 10
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: _Clock) -> None:
     orphan = _orphan(store)
     clock.now_ms += 8 * DAY_MS
@@ -124,6 +126,7 @@ def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: _Clo
     assert store.read(lambda state, slot: slot) == slot
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Store, clock: _Clock) -> None:
     slow = store.producer("slow", staged=True)
     slow.init_transactions()
@@ -181,6 +184,7 @@ def _prepare(store: Store, topic: str) -> list[str]:
     return [file.reference.path for file in files]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store, clock: _Clock) -> None:
     _orphan(store)
     clock.now_ms += 8 * DAY_MS
@@ -199,6 +203,7 @@ def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store
     assert report.horizon_ms > 0
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: Store, clock: _Clock) -> None:
     _produce(store, 2)
     store.admin.delete_topic("t")
@@ -243,6 +248,7 @@ def test_vacuum_of_refused_files_leaves_a_table_that_is_no_longer_published(stor
     assert f"t/_delta_log/{version + 1:020d}.json" not in _paths(store)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -> None:
     orphans = {_orphan(store) for _ in range(3)}
     clock.now_ms += 8 * DAY_MS
@@ -313,6 +319,7 @@ def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> No
         store.scan("t")
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_dropped_files_wait_for_readers_after_their_slot_is_gone(store: Store, clock: _Clock) -> None:
     _produce(store, 2)
     planned = store.scan("t")

@@ -157,6 +157,7 @@ def test_the_files_of_a_topic_that_is_published_for_a_moment_are_kept_for_its_ta
     assert len(row_places(store.object_store, "t")) == 3
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize(("change", "point"), DEATHS)
 def test_a_vacuum_that_dies_leaves_a_table_whose_files_exist_and_the_next_one_ends_the_work(
     world: World, store: Store, monkeypatch: pytest.MonkeyPatch, change: str, point: tuple[str, int]

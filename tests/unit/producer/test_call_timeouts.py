@@ -41,6 +41,7 @@ def test_a_call_ends_after_its_own_timeout_and_may_be_repeated(
     assert values(world.process()) == [b"v"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("call", CALLS)
 def test_without_a_limit_a_call_waits_for_as_long_as_it_takes(store: Store, world: World, call: str) -> None:
     producer = store.producer("tx", max_block_ms=1_000, delivery_timeout_ms=10**9)

@@ -171,6 +171,7 @@ store.object_store._transports.clear()
     assert values(store) == [b"v"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_exit_flush_is_bounded_and_counts_lost_rows_if_the_store_does_not_answer(
     store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_table_is_written_without_another_call(local: Store) -> None:
     assert values(local) == [b"v", b"w"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_thread_waits_and_writes_the_rows_together(store: Store, world: World, background: Background) -> None:
     producer = store.producer(linger_ms=700)
     futures = [producer.send("t", b"%d" % number, partition=0) for number in range(3)]

@@ -131,6 +131,7 @@ def test_what_was_unknown_stays_unknown_while_nothing_is_answered(store: Store, 
     CALLS[call](producer)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_commit_whose_slot_was_deleted_meanwhile_is_told_as_neither(store: Store, world: World) -> None:
     producer = begun(store)
     without_an_answer(store, producer.commit_transaction, lands=True)

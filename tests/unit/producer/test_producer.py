@@ -143,6 +143,7 @@ def test_a_full_buffer_is_written_before_more_is_taken_in(store: Store) -> None:
     assert first.result(0).offset == 0
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_send_that_fails_for_a_full_buffer_has_not_taken_the_record_in(store: Store) -> None:
     producer = store.producer(buffer_bytes=1000)
     producer.send("t", b"x" * 2000)
@@ -157,6 +158,7 @@ def test_a_send_that_fails_for_a_full_buffer_has_not_taken_the_record_in(store: 
     assert values(store) == [b"x" * 2000, b"y"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("staged", [True, False])
 def test_rows_whose_upload_failed_are_not_lost_and_not_written_twice(store: Store, lands: bool, staged: bool) -> None:

@@ -78,6 +78,7 @@ def test_a_callback_of_a_refused_flush_may_abort_the_transaction(store: Store, w
     assert values(world.process()) == [b"2"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("lost", [SLOTS, "t/"])
 def test_a_row_that_was_given_up_may_be_sent_again_by_its_callback(store: Store, world: World, lost: str) -> None:
     producer = store.producer(max_block_ms=1000, delivery_timeout_ms=1000)

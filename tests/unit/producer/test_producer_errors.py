@@ -48,6 +48,7 @@ def test_a_transaction_with_rows_for_a_topic_deleted_meanwhile_can_only_be_abort
     assert isinstance(future.exception(0), errors.UnknownTopicOrPartition)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_refused_write_ends_the_transaction_and_not_the_producer(store: Store) -> None:
     producer = store.producer("tx")
     producer.init_transactions()
@@ -66,6 +67,7 @@ def test_a_refused_write_ends_the_transaction_and_not_the_producer(store: Store)
     assert values(store) == [b"2"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("denied", ["t/", SLOTS])
 def test_without_a_transaction_a_refused_write_fails_the_rows_and_not_the_producer(store: Store, denied: str) -> None:
     """The flush tells it of rows that nobody waits for, and no later one writes them."""
@@ -150,6 +152,7 @@ def test_after_a_failed_batch_a_commit_is_impossible_and_an_abort_leads_on(
     assert read(store, "t") == [(2, b"next")]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.scenario(155)
 @pytest.mark.parametrize("lost", [SLOTS, "t/"])
 @pytest.mark.parametrize("others", [0, 2])

@@ -71,6 +71,7 @@ def test_an_outage_shorter_than_max_block_ms_is_not_noticed(store: Store, world:
     assert values(store) == ([b"buffered", b"flushed"] if call in ("flush", "commit") else [])
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_call_that_did_nothing_says_so_and_one_that_may_have_appended_does_not(store: Store) -> None:
     producer = producer_before("commit", store, delivery_timeout_ms=900_000)
     faulty(store).lose_answers("t/", lands=False)
@@ -86,6 +87,7 @@ def test_a_call_that_did_nothing_says_so_and_one_that_may_have_appended_does_not
     assert store.resolve(unknown.value) is False
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_send_into_a_full_buffer_times_out_and_adds_nothing(store: Store) -> None:
     producer = producer_before("send", store, max_block_ms=1000, buffer_bytes=10)
     faulty(store).lose_answers("t/", lands=False)
@@ -171,6 +173,7 @@ def test_limits_that_never_end_are_those_of_the_longest_wait_there_is(store: Sto
 # Delivery
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize(("staged", "lost"), [(False, SLOTS), (False, "t/"), (True, "t/")])
 def test_rows_not_delivered_in_time_leave_only_an_abort(store: Store, staged: bool, lost: str, lands: bool) -> None:
@@ -196,6 +199,7 @@ def test_rows_not_delivered_in_time_leave_only_an_abort(store: Store, staged: bo
     assert values(store) == [b"next"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("lost", [SLOTS, "t/"])
 @pytest.mark.parametrize("lands", [True, False])
 def test_without_transaction_late_rows_fail_and_the_next_ones_are_exact(store: Store, lost: str, lands: bool) -> None:

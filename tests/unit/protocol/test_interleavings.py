@@ -108,6 +108,7 @@ def test_the_own_slot_answers_a_412_though_newer_records_lack_it(store: Store, w
     assert [at for at, body in enumerate(bodies) if b'"mine"' in body] == [slot]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_commit_under_way_is_refused_after_vacuum_may_have_run(store: Store, world: World) -> None:
     process = world.process()
     producer = transactional(process, staged=True)

@@ -84,6 +84,7 @@ def test_a_limited_scan_has_the_first_rows(store: Store, rows: int, predicate: s
     assert scan.to_table().num_rows == everything.num_rows
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_limited_scan_fetches_only_the_files_of_its_rows(store: Store) -> None:
     scan = store.scan("t")
     before = store.requests["GET"]

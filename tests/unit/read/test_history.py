@@ -56,6 +56,7 @@ def words(store: Store, topic: str | None = None) -> list[str]:
     return [each.operation for each in store.history(topic)]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_commit_tells_who_wrote_how_much_and_when(store: Store, world: World, staged: bool) -> None:
     with store.producer("etl", staged=staged) as producer:

@@ -134,6 +134,7 @@ def test_a_topic_without_a_key_and_control_rows_are_refused(store: Store) -> Non
         store.scan("t", latest_by_key=True, include_control_rows=True)
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_file_without_a_newest_row_is_read_only_for_its_keys(world: World) -> None:
     store = columns_topic(world.process())
     write(store, (1, 10, "a"))

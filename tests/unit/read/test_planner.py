@@ -56,6 +56,7 @@ def test_a_snapshot_of_an_earlier_slot_shows_what_had_been_committed_then(store:
     assert _values(store, isolation_level="snapshot", slot=1) == []
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_an_aborted_transaction_costs_no_read_of_its_file(store: Store) -> None:
     before = store.requests["GET"]
 

@@ -98,6 +98,7 @@ def test_the_rows_are_those_of_a_filter_behind_the_read(
         assert found.num_rows <= scan.record_count <= everything.num_rows
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("form", ["active", "sealed"])
 def test_only_files_that_may_have_wanted_rows_are_fetched(store: Store, form: str) -> None:
     write(store, segment_batches=1000)

@@ -31,6 +31,7 @@ def stored_bytes(store: Store) -> int:
     return sum(info.size for info in store.object_store.list("t/") if not info.path.endswith(".index.parquet"))
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("columns", [None, ["_slot"]])
 def test_progress_rises_to_the_totals_which_are_known_from_the_first(store: Store, columns: list[str] | None) -> None:
     told: list[Progress] = []

@@ -54,6 +54,7 @@ def store(objects: _Watched, environment: Environment) -> Store:
     return store
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_several_files_are_fetched_at_once_and_each_file_once(objects: _Watched, store: Store) -> None:
     objects.reads_at_once = 8
     objects.others = threading.Barrier(8)
@@ -71,6 +72,7 @@ def test_the_place_of_rows_is_known_without_their_files(objects: _Watched, store
     assert objects.fetched == []
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_damaged_file_is_met_after_the_rows_before_it(objects: _Watched, store: Store) -> None:
     scan = store.scan("t")
     victim = scan.plans[0].slices[3]

@@ -448,6 +448,7 @@ def test_a_place_without_a_store_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_directory_of_a_topic_is_named_as_such(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     store = eoslog.connect(root)
@@ -538,6 +539,7 @@ def test_a_damaged_slot_record_is_named_to_readers_and_writers(store: Store, dam
         fresh.admin.create_topic("another")
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
 def test_a_damaged_data_file_is_named_and_gives_no_row(store: Store, damage: str) -> None:
     victim = next(Path(store.url).glob("typed/*/*/*/*.parquet"))

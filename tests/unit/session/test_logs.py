@@ -171,6 +171,7 @@ def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert told(caplog, "eoslog.producer") == ["memory://logged-abort: transactional id 'etl-1' aborted"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("kind", ["local", "memory"])
 def test_each_request_is_logged_at_debug_with_its_outcome(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str

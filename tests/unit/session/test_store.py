@@ -343,6 +343,7 @@ def test_unknown_topics_partitions_and_levels_are_refused(store: Store) -> None:
         store.scan("t", isolation_level="dirty")
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_missing_or_changed_data_file_is_corrupt(scanned: Store) -> None:
     scan = scanned.scan("t")
     path = scan.plans[0].slices[0].path

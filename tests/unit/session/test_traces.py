@@ -66,6 +66,7 @@ def error_of(span: ReadableSpan) -> tuple[object, object]:
     return attributes(span)["error.type"], span.status.description
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_commit_is_one_trace_from_its_begin_to_its_slot(store: Store, recorded: Recorded) -> None:
     with began(store) as producer:
         producer_id, epoch = producer.producer_id, producer.producer_epoch
@@ -343,6 +344,7 @@ def test_a_flush_without_a_transaction_is_a_trace(store: Store, recorded: Record
     assert recorded.paths("append batches") == [["append batches", "flush"]]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_poll_is_a_span_with_its_requests_and_links_to_the_senders(store: Store, recorded: Recorded) -> None:
     with store.producer() as producer:
         for headers in (
@@ -376,6 +378,7 @@ def test_a_poll_is_a_span_with_its_requests_and_links_to_the_senders(store: Stor
     assert {span.status.status_code for span in recorded.named("poll")} == {StatusCode.UNSET}
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_reads_of_other_threads_belong_to_the_span_of_the_scan(local: Store, recorded: Recorded) -> None:
     with local.producer() as producer:
         for _ in range(3):
@@ -474,6 +477,7 @@ def test_other_appends_are_traces_too(store: Store, recorded: Recorded) -> None:
     assert recorded.path(recorded.the(SLOT)) == [SLOT, "append offsets"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.s3
 def test_requests_of_s3_belong_to_their_transaction(moto_server: S3Server, recorded: Recorded) -> None:
     options = moto_server.options()

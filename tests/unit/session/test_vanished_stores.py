@@ -159,6 +159,7 @@ def test_a_store_set_back_under_an_open_client_is_not_written(store: Store) -> N
     assert values(eoslog.connect(store.url)) == [b"first", b"v"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_store_replaced_during_a_temporary_write_is_left_alone(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from eoslog.format.checked_files import crc32c
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import Draft
 from eoslog.state.entries import (
@@ -39,6 +40,7 @@ from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, 
 from eoslog.state.transaction_requests import (
     AbortOverdueTransactions,
     AbortTransaction,
+    AppendBatches,
     EndTransaction,
     ForceTerminateTransaction,
     InitProducerId,
@@ -162,6 +164,14 @@ class History:
             }
             | fields
         )
+
+    def send_in_record(self, identity: ProducerIdentity, base_sequence: int = 0, **options: Any) -> int:
+        """Append a batch whose file travels in the record; the answer is its base offset."""
+        batch = self.batch(identity, base_sequence, **options)
+        file = in_record(batch.file)
+        request = AppendBatches([batch.model_copy(update={"file": file})], {file.path: bytes(file.length)})
+        (appended,) = self.append(request.apply)
+        return int(appended.base_offset)
 
     def send(self, identity: ProducerIdentity, base_sequence: int = 0, count: int = 1, **options: Any) -> int:
         batch = self.batch(identity, base_sequence, count, **options)
@@ -355,6 +365,11 @@ class History:
             transaction = state.transactions[transactional_id]
             state.transactions[transactional_id] = replace(transaction, producer_epoch=producer_epoch)
         return ProducerIdentity(self.transaction(transactional_id).producer_id, producer_epoch)
+
+
+def in_record(file: FileReference) -> FileReference:
+    """A data file whose content, so many zeros, is in the record."""
+    return file.model_copy(update={"in_record": True, "crc32c": crc32c(bytes(file.length))})
 
 
 def offsets_of(

@@ -20,7 +20,7 @@ from eoslog.state.state_machine import encode_entry
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
 from eoslog.state.transaction_requests import EndTransaction, end_request
 from eoslog.state.transactions import EndRepeated
-from tests.unit.state.histories import TOPIC_ID, History, joining, offsets_of, planned_expiry, topic_created
+from tests.unit.state.histories import TOPIC_ID, History, in_record, joining, offsets_of, planned_expiry, topic_created
 
 MACHINE = StoreMachine()
 DAY_MS = 24 * 3600 * 1000
@@ -31,12 +31,12 @@ ALONE = "alone"
 def for_another(history: History, *entries: Entry) -> None:
     """Append entries like a process that has read them in another process's publication."""
     encoded = [encode_entry(entry) for entry in entries]
-    history.append(lambda draft: MACHINE.append_for_another(draft, encoded))
+    history.append(lambda draft: MACHINE.append_for_another(draft, encoded, {}))
 
 
 def refused_for_another(history: History, *entries: Entry) -> Exception:
     encoded = [encode_entry(entry) for entry in entries]
-    return history.refused(lambda draft: MACHINE.append_for_another(draft, encoded))
+    return history.refused(lambda draft: MACHINE.append_for_another(draft, encoded, {}))
 
 
 @dataclass
@@ -256,6 +256,21 @@ def test_a_given_up_offset_may_return_at_the_same_generation() -> None:
 
     assert isinstance(refusal, IllegalGeneration)
     assert isinstance(refused_for_another(history, end), InvalidEntry)
+
+
+def test_a_request_of_another_process_needs_the_content_of_its_files() -> None:
+    history = History()
+    batch = history.batch(history.init())
+    batch = batch.model_copy(update={"file": in_record(batch.file)})
+    content = bytes(batch.file.length)
+    entries = [encode_entry(batch)]
+
+    for files in ({}, {batch.file.path: content[1:]}, {batch.file.path: b"x" + content[1:]}):
+        refused = history.refused(lambda draft, files=files: MACHINE.append_for_another(draft, entries, files))
+        assert isinstance(refused, InvalidEntry)
+    history.append(lambda draft: MACHINE.append_for_another(draft, entries, {batch.file.path: content}))
+
+    assert history.partition().next_offset == 1
 
 
 def test_only_batches_and_ends_of_producers_are_appended_for_others() -> None:

@@ -35,6 +35,7 @@ MAY_BE_NULL = {
     "partitions: sealed[].txnindex",
     "partitions: active[].file",
     "partitions: active[].file.footer_crc32c",
+    "partitions: active[].file.in_record",
     "partitions: active[].control",
     "partitions: active[].transactional_id",
     "partitions: active[].statistics",
@@ -55,7 +56,7 @@ def bodies() -> dict[str, bytes]:
     history.seal(history.partition().next_offset)
     history.send(identity, 0)
     identity = history.abort(identity)
-    history.send(identity, 0)
+    history.send_in_record(identity, 0)
     history.prepare(identity, offsets=(offsets_of("g", 1),))
     history.append(lambda draft: draft.append(GroupDeleted(group="g")))
     identity = history.init("groups")

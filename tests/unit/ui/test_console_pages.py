@@ -85,6 +85,7 @@ def test_the_overview_lists_the_latest_operations_with_aborts(store: eoslog.Stor
     assert [second[2], second[4], second[7]] == ["append", "2", "etl-1"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_latest_operations_name_partition_0(store: eoslog.Store, browser: TestClient) -> None:
     for value in (b"a", b"b", b"c"):
         with store.producer() as producer:
@@ -432,6 +433,7 @@ def test_a_group_shows_its_members_and_lags(store: eoslog.Store, browser: TestCl
     assert rows(page, "Partitions")[0][:5] == ["payments-0", "1", "3", "3", "2"]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_verification_runs_and_shows_its_findings(
     store: eoslog.Store, read_only: ServedConsole, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

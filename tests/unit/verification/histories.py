@@ -9,6 +9,7 @@ import pyarrow as pa
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
 from eoslog.log.log import Log
+from eoslog.log.replica import LogConfig
 from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.sealing import seal_segments
@@ -31,6 +32,8 @@ COLUMNS = pa.schema(
         ("is_late", pa.bool_()),
     ]
 )
+
+FILES_ARE_OBJECTS = LogConfig(inline_limit_bytes=0)
 
 
 def small_history(store: Store) -> Store:

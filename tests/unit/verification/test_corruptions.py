@@ -24,7 +24,18 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound
-from tests.unit.verification.histories import faults, fresh, newest, partition, references, rows, small_history
+from tests.unit.verification.histories import (
+    FILES_ARE_OBJECTS,
+    faults,
+    fresh,
+    newest,
+    partition,
+    references,
+    rows,
+    small_history,
+)
+
+pytestmark = pytest.mark.usefixtures("files_are_objects")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +43,7 @@ def objects() -> dict[str, bytes]:
     """What lies in a small store."""
     environment = Environment()
     made = MemoryStore(environment)
-    small_history(Store(made, environment))
+    small_history(Store(made, environment, FILES_ARE_OBJECTS))
     return {info.path: made.get(info.path).body for info in made.list("")}
 
 

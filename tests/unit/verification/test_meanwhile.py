@@ -90,6 +90,7 @@ def delete_and_vacuum(world: World, store: Store) -> None:
     assert store.admin.vacuum().paths
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_a_topic_deleted_and_vacuumed_during_the_listing_leaves_no_files(world: World) -> None:
     store = world.process()
     store.admin.create_topic("t")
@@ -98,6 +99,7 @@ def test_a_topic_deleted_and_vacuumed_during_the_listing_leaves_no_files(world: 
     assert verified(world, "", lambda other: delete_and_vacuum(world, other)) == []
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_rest_of_a_deleted_topic_is_told_as_it_stands(world: World) -> None:
     store = world.process()
     store.admin.create_topic("t")

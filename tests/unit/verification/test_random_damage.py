@@ -11,14 +11,14 @@ from eoslog import Store
 from eoslog.log.slots import slot_of, slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
-from tests.unit.verification.histories import faults, newest, references, small_history
+from tests.unit.verification.histories import FILES_ARE_OBJECTS, faults, newest, references, small_history
 
 
 @cache
 def pristine() -> dict[str, bytes]:
     environment = Environment()
     made = MemoryStore(environment)
-    small_history(Store(made, environment))
+    small_history(Store(made, environment, FILES_ARE_OBJECTS))
     return {info.path: made.get(info.path).body for info in made.list("")}
 
 

@@ -119,6 +119,7 @@ def test_a_file_is_put_back_beside_one_that_cannot_be(store: Store) -> None:
     assert [(each.kind, each.path) for each in faults(store)] == [("snapshot-lost", lost)]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_no_slot_and_no_data_file_is_ever_changed(store: Store) -> None:
     before = objects(store)
     spoil(store, references(store)[0].path)

@@ -168,6 +168,7 @@ HISTORIES: dict[str, Callable[[Store, World], None]] = {
 }
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("history", HISTORIES)
 def test_nothing_is_wrong_with_a_store_that_nobody_damaged(history: str, world: World) -> None:
     store = world.process()

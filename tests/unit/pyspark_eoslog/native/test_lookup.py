@@ -63,6 +63,7 @@ def reads(history: TableHistory) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_files_with_what_is_told_of_them_are_the_rows(tmp_path: Path, seed: int, compacted: bool) -> None:
@@ -104,6 +105,7 @@ def test_a_compacted_file_hides_aborted_rows_and_holds_its_offsets(tmp_path: Pat
     assert not uncommitted.hidden_rows
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize(
     ("given", "cut", "left"),
     [

@@ -363,6 +363,7 @@ def test_with_control_rows_chosen_columns_may_be_null(store: eoslog.Store) -> No
     ]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_columns_that_the_log_knows_cost_no_fetch(store: eoslog.Store) -> None:
     produce(store, 7, 8)
     chosen = options(store, columns="_offset")

@@ -184,6 +184,7 @@ def test_concurrent_jobs_may_add_the_same_column_and_others_beside_it(store: eos
     ]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_files_of_a_job_that_adds_columns_have_no_column_ids_because_the_commit_assigns_them(
     store: eoslog.Store,
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_replayed_micro_batch_uploads_nothing_and_is_warned_of(
     assert "nothing is written twice" in warning.message
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_processes_with_a_tracer_provider_record_uploads_and_commits(store: eoslog.Store, recorded: Recorded) -> None:
     stream(store, "query", 0, 1, 2)
 
@@ -476,6 +477,7 @@ def test_a_run_fenced_long_ago_never_takes_its_id_back(
     assert numbers(store) == []
 
 
+@pytest.mark.usefixtures("files_are_objects")
 def test_an_abort_deletes_nothing_whenever_it_comes(store: eoslog.Store) -> None:
     told("query", 0)
     messages = written(writer(store), 1)

@@ -128,6 +128,7 @@ def data_files(store: eoslog.Store) -> list[str]:
     return [each.path for each in store.object_store.list(f"even/{topic.topic_id}/")]
 
 
+@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("number", [MAX_TASKS - 2, MAX_TASKS - 1])
 def test_the_last_tasks_of_the_largest_job_are_committed(store: eoslog.Store, number: int) -> None:
     write_as(store, number)

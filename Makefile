@@ -60,6 +60,7 @@ bench-all: setup s3-server ## The same at length: each benchmark alone with its 
 	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.scans
 	$(BIN)/python -m benchmarks.commits
+	$(BIN)/python -m benchmarks.small_commits
 	$(BIN)/python -m benchmarks.object_store_writers --store local
 	$(BIN)/python -m benchmarks.object_store_writers
 	$(BIN)/python -m benchmarks.console

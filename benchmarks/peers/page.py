@@ -28,7 +28,7 @@ The same work by eoslog and by others, in one run on one machine. `make bench-pe
 _DESIGN = """\
 The design sets these limits, whatever the numbers of a run:
 
-- A commit of eoslog is at least one upload and one PUT, one after the other. Each waits for a disk or for S3. A Kafka
+- A commit of eoslog is at least one PUT, and larger files are uploaded before. Each waits for a disk or for S3. A Kafka
   broker answers from memory.
 - There is no broker that pushes records. A consumer that waits must poll the log.
 - Spark prunes no columns and pushes no filters into a data source written in Python. Its rows also pass from a Python

@@ -5,7 +5,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from eoslog.storage.process import forks
+
 _MOST_BYTES = 16 << 20
+
+
+class _Kept:
+    """What one process keeps."""
+
+    def __init__(self) -> None:
+        self.process = forks()
+        self.lock = threading.Lock()
+        self.bytes = 0
+        self.contents: OrderedDict[str, bytes] = OrderedDict()
 
 
 class RecentObjects:
@@ -13,29 +25,38 @@ class RecentObjects:
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()
-        self._bytes = 0
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._of_process = _Kept()
 
     def keep(self, path: str, content: bytes) -> None:
         """Keep these bytes, and let go of those that were kept longest ago. Larger ones than the limit are not kept."""
-        with self._lock:
-            if path in self._kept or len(content) > self._most_bytes:
+        kept = self._own()
+        with kept.lock:
+            if path in kept.contents or len(content) > self._most_bytes:
                 return
-            self._kept[path] = content
-            self._bytes += len(path) + len(content)
-            while self._bytes > self._most_bytes:
-                oldest, dropped = self._kept.popitem(last=False)
-                self._bytes -= len(oldest) + len(dropped)
+            kept.contents[path] = content
+            kept.bytes += len(path) + len(content)
+            while kept.bytes > self._most_bytes:
+                oldest, dropped = kept.contents.popitem(last=False)
+                kept.bytes -= len(oldest) + len(dropped)
 
     def drop(self, path: str) -> None:
         """Let go of the bytes of an object."""
-        with self._lock:
-            dropped = self._kept.pop(path, None)
+        kept = self._own()
+        with kept.lock:
+            dropped = kept.contents.pop(path, None)
             if dropped is not None:
-                self._bytes -= len(path) + len(dropped)
+                kept.bytes -= len(path) + len(dropped)
 
     def find(self, path: str) -> bytes | None:
         """Return the bytes of an object; None if they are not kept."""
-        with self._lock:
-            return self._kept.get(path)
+        kept = self._own()
+        with kept.lock:
+            return kept.contents.get(path)
+
+    def _own(self) -> _Kept:
+        """Return what this process keeps. A forked child begins anew: a thread of its parent may have held the lock."""
+        kept = self._of_process
+        if kept.process != forks():
+            # Two threads may both do this. Then one of the new caches is lost, which costs a request.
+            kept = self._of_process = _Kept()
+        return kept

@@ -80,7 +80,7 @@ def memory_answers_for_another_slot() -> Iterator[None]:
     """The rows kept in memory are not told apart by their slot: a reader finds no rows, or wrong ones."""
 
     def any_kept(self: RecentObjects, path: str) -> bytes | None:
-        return next((content for content in self._kept.values() if content), None)
+        return next((content for content in self._own().contents.values() if content), None)
 
     with method(RecentObjects, "find", any_kept):
         yield

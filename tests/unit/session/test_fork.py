@@ -162,6 +162,13 @@ def test_a_child_ignores_a_change_of_its_parents_cache_of_indexes(store: Store) 
     assert in_child(lambda: store.scan("sealed").to_table()["value"].to_pylist()) == [b"v"]
 
 
+def test_a_child_ignores_a_change_of_its_parents_cache_of_records(store: Store) -> None:
+    produce(store, b"v")
+
+    with store.object_store.recent._own().lock:
+        assert in_child(lambda: values(store, "t")) == [b"v"]
+
+
 def test_a_child_forked_during_an_append_does_not_keep_the_turn(store: Store) -> None:
     queue = store.object_store.host_queue
     assert queue is not None

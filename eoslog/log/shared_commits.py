@@ -58,6 +58,9 @@ class SharedCommits:
             if not entries:
                 continue
             contents = shared_files(proposal.request)
+            if sum(map(len, contents.values())) > room:
+                # Known without encoding: base64 is longer than the content.
+                continue
             files = {path: b64encode(content).decode() for path, content in contents.items()}
             request_bytes = len(to_json(entries)) + len(to_json(files)) + _BYTES_OF_A_REQUEST
             if request_bytes > room:

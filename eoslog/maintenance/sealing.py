@@ -121,8 +121,8 @@ def _seal_while(
             break
         for group in _in_groups(found):
             sealed += _seal(log, store, environment, group, damage)
-    for error in damage.values():
-        raise error
+    if damage:
+        raise next(iter(damage.values()))
     return sealed
 
 
@@ -161,8 +161,8 @@ def seal_segment(
     """
     damage: dict[PartitionId, CorruptRecord] = {}
     _seal(log, store, environment, [(topic, partition, end_offset)], damage)
-    for error in damage.values():
-        raise error
+    if damage:
+        raise next(iter(damage.values()))
 
 
 def _seal(

@@ -30,7 +30,7 @@ from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
 from eoslog.state.store_state import PendingDeletion, StoreState
-from eoslog.storage.object_store import ObjectInfo, ObjectStore
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore
 
 _logger = logging.getLogger(__name__)
 _DELETED_AT_ONCE = 500
@@ -196,7 +196,16 @@ class DroppedFiles:
 
 def _newest_slot_ms(log: Log[StoreState], store: ObjectStore) -> int:
     """Return the Last-Modified time of the newest slot (ms). It cannot lie in the future of the store's clock."""
-    return store.get(slot_path(log.read(lambda state, slot: slot))).last_modified_ms
+    known = -1
+    while True:
+        newest = log.read(lambda state, slot: slot)
+        try:
+            return store.get(slot_path(newest)).last_modified_ms
+        except ObjectNotFound:
+            # This process may have been paused for longer than slots are kept. Then there is a newer slot.
+            if newest == known:
+                raise
+            known = newest
 
 
 def _past_retention(

@@ -9,6 +9,7 @@ import pytest
 from eoslog import CorruptRecord, StagedFilesExpired, Store, TopicConfig, TopicPartition
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
 from eoslog.log.slot_deletion import delete_old_slots
+from eoslog.log.slots import slot_path
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.rows import records_table
@@ -22,6 +23,7 @@ from eoslog.state.transaction_requests import (
 )
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectNotFound, StoredObject
 from tests.requests import Applying
 
 DAY_MS = 24 * 3600 * 1000
@@ -403,3 +405,36 @@ def test_what_many_entries_dropped_is_forgotten_in_one_slot(store: Store, clock:
 
     horizon, forgotten = 1, 1
     assert store.read(lambda state, slot: (slot, state.pending_deletions)) == (before + horizon + forgotten, ())
+
+
+@pytest.mark.usefixtures("files_are_objects")
+def test_vacuum_goes_on_after_a_pause_in_which_others_deleted_the_newest_slot_that_it_knew(
+    store: Store, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = _orphan(store)
+    clock.now_ms += 8 * DAY_MS
+    known = slot_path(store.read(lambda state, slot: slot))
+    deleted_before = [known]
+    get = store.object_store.get
+
+    def paused_before(path: str) -> StoredObject:
+        if path in deleted_before:
+            deleted_before.remove(path)
+            _produce(Store(store.object_store, Environment()), 1)
+            store.object_store.delete_many([path])
+        return get(path)
+
+    monkeypatch.setattr(store.object_store, "get", paused_before)
+
+    assert _vacuum(store).paths == [orphan]
+    assert store.object_store.get_many([known]) == [None]
+
+
+def test_vacuum_names_the_newest_slot_that_is_missing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: str) -> StoredObject:
+        raise ObjectNotFound(path)
+
+    monkeypatch.setattr(store.object_store, "get", missing)
+
+    with pytest.raises(ObjectNotFound, match="__transaction_state/slot/"):
+        _vacuum(store)

@@ -20,8 +20,6 @@ T = TypeVar("T")
 SLOT_RETENTION_MS = 3_600_000
 PATIENCES_MS = (1, 200, 20_000)
 """For how long a process asks what became of its slot; the impatient are often not told."""
-INLINE_LIMITS_BYTES = (0, 1_200, 32 << 10, 1 << 20)
-"""Up to which size a data file travels in the record; at the second one some do, and some do not."""
 IN, OUT, OTHER, JOB, TABLE, SPARK, TOTALS = "in", "out", "other", "job", "table", "spark", "totals"
 PARTITIONS = {IN: 2, OUT: 2, OTHER: 1, JOB: 2, TABLE: 1, SPARK: 2, TOTALS: 1}
 """The topics, and how many partitions each has."""
@@ -37,7 +35,7 @@ def open_store(process: Process, *, has_threads: bool = False) -> Store:
         slot_retention_ms=SLOT_RETENTION_MS,
         checkpoint_slots=8,
         commit_timeout_ms=patience_ms,
-        inline_limit_bytes=process.world.choices.stream(f"{process.name} inline limit").choice(INLINE_LIMITS_BYTES),
+        inline_limit_bytes=process.world.choices.stream(f"{process.name} inline limit").choice(process.world.inline_limits_bytes),
     )
     tail_bytes = process.world.tail_bytes
     store = Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)

@@ -131,7 +131,14 @@ def files_named_however_old() -> Iterator[None]:
         yield
 
 
-@mutation(Focus(("writer0", "daemon0", "daemon1", "reader0", "reader1"), {"pause": 0.05}, steps=600))
+@mutation(
+    Focus(
+        ("table0", "writer0", "focus-compactor0", "daemon0", "daemon1", "reader0", "reader1", "reader2"),
+        {"pause": 0.05},
+        steps=600,
+        inline_limits_bytes=(0,),
+    )
+)
 def dropped_files_deleted_at_once() -> Iterator[None]:
     """Files that compaction dropped go at once: a reader that planned before does not find its rows."""
     with method(vacuum_module, "_past_retention", lambda store, pending_deletions, newest_ms: pending_deletions):

@@ -1,4 +1,4 @@
-"""Small commits with rows in records, and with an object for each batch: requests, time, data files.
+"""Commits with rows in records and shared objects, and with an object for each batch: requests, time, data files.
 
 ``python -m benchmarks.small_commits [--commits 1000] [--put-ms 100] [--other-ms 30]``. Both stores are on a real S3
 server of this machine, over HTTP. The requests are counted at a proxy. The proxy delays them only where the table shows
@@ -26,18 +26,21 @@ from eoslog.log.replica import LogConfig
 from tests.s3.servers import S3Server, S3ServerMissing, real_s3_server
 
 PARTITIONS = 100
-LIMITS = (0, LogConfig.inline_limit_bytes)
-"""The values of ``inline_limit_bytes`` that are compared."""
+CONFIGS = {
+    "an object for each batch": LogConfig(inline_limit_bytes=0, shared_limit_bytes=0),
+    "records and shared objects": LogConfig(),
+}
+"""What is compared. The second is the default."""
 ROUNDS = 20
 
 
 class Bench:
-    """The measurements of stores with one limit."""
+    """The measurements of stores with one configuration."""
 
-    def __init__(self, server: S3Server, proxy: Delay, limit: int, options: argparse.Namespace) -> None:
+    def __init__(self, server: S3Server, proxy: Delay, config: LogConfig, options: argparse.Namespace) -> None:
         self._server = server
         self._proxy = proxy
-        self._config = LogConfig(inline_limit_bytes=limit)
+        self._config = config
         self._options = options
         self._url = f"s3://{server.new_bucket()}/store"
 
@@ -111,10 +114,10 @@ class Bench:
         return [f"{before:.2f} s, {one:.2f} s again", f"{described.files}", f"{after * 1000:.0f} ms"]
 
 
-def local_commit(limit: int) -> float:
+def local_commit(config: LogConfig) -> float:
     """Return the median time of a commit of one row on a local disk with fsync (ms)."""
     with tempfile.TemporaryDirectory() as directory:
-        store = eoslog.connect(f"{directory}/store", log_config=LogConfig(inline_limit_bytes=limit))
+        store = eoslog.connect(f"{directory}/store", log_config=config)
         store.admin.create_topic("t")
         producer = store.producer("small", staged=True)
         producer.init_transactions()
@@ -154,11 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     try:
         with real_s3_server() as server, delayed(server.endpoint_url) as proxy:
-            columns = [Bench(server, proxy, limit, options).run() for limit in LIMITS]
+            columns = [Bench(server, proxy, config, options).run() for config in CONFIGS.values()]
     except S3ServerMissing as error:
         sys.exit(str(error))
-    local = [[f"{local_commit(limit):.2f}" for limit in LIMITS] for _ in range(3)]
-    table = Table("", *(f"inline limit {limit:,} bytes" for limit in LIMITS))
+    local = [[f"{local_commit(config):.2f}" for config in CONFIGS.values()] for _ in range(3)]
+    table = Table("", *CONFIGS)
     for name, *cells in zip(rows, *columns, strict=True):
         table.add_row(name, *cells)
     for cells in local:

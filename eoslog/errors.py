@@ -205,7 +205,8 @@ class TransactionAbortable(AbortableError):
 
 
 class StagedFilesExpired(AbortableError):
-    """Staged files are older than vacuum's horizon. They may be deleted, so they cannot be committed."""
+    """Staged files are older than vacuum's horizon, or 24 hours old in a shared object. They may be deleted, so they
+    cannot be committed."""
 
 
 class CommitFailed(AbortableError):

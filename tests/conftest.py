@@ -63,10 +63,11 @@ def _nothing_left_for_the_exit() -> Iterator[None]:
 
 @pytest.fixture
 def files_are_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no rows travel in records, in this process and those that it starts. So each batch has a data file."""
+    """Let no rows travel in records or shared objects, in this process and those that it starts."""
     monkeypatch.setenv("EOSLOG_LOG__INLINE_LIMIT_BYTES", "0")
-    *others, _ = LogConfig.__init__.__defaults__ or ()
-    monkeypatch.setattr(LogConfig.__init__, "__defaults__", (*others, 0))
+    monkeypatch.setenv("EOSLOG_LOG__SHARED_LIMIT_BYTES", "0")
+    *others, _, _ = LogConfig.__init__.__defaults__ or ()
+    monkeypatch.setattr(LogConfig.__init__, "__defaults__", (*others, 0, 0))
 
 
 @pytest.fixture

@@ -359,7 +359,8 @@ class Admin(TransactionAdministration, GroupAdministration):
 
         Args:
             staged_max_age_ms: delete unreferenced files that are older than this (ms). A writer that takes longer from
-                its first upload to its commit is refused with ``StagedFilesExpired``.
+                its first upload to its commit is refused with ``StagedFilesExpired``. Shared objects are deleted after
+                24 hours if this is longer.
             deleted_file_retention_ms: keep files that were dropped from the log for this long (ms), because readers
                 that planned before may still need them. It should be longer than the longest read. Less than an hour
                 logs a warning.

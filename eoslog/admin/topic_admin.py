@@ -181,7 +181,8 @@ class PartitionDescription(NamedTuple):
     segments: int
     """The number of sealed segments, plus the active one unless it is empty."""
     files: int
-    """The number of data files that are objects. Compaction rewrites small files of sealed segments into large ones."""
+    """The number of data files that are objects of their own. Compaction rewrites small files of sealed segments into
+    large ones."""
     bytes: int
     """The total size of the data files, including aborted rows."""
     cleaned_offset: int
@@ -192,9 +193,7 @@ class PartitionDescription(NamedTuple):
 
 def describe_partition(partition: Partition) -> PartitionDescription:
     """Describe a partition from its state. No file is read."""
-    active_files = {
-        batch.file.path for batch in partition.active if batch.file is not None and not batch.file.in_record
-    }
+    active_files = {batch.file.path for batch in partition.active if batch.file is not None and batch.file.is_object}
     return PartitionDescription(
         partition.id.partition,
         partition.log_start_offset,

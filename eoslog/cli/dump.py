@@ -39,7 +39,7 @@ _SLOTS_AT_ONCE = 32
 _PARTITIONS_AT_ONCE = 16
 _SEQUENCES = 1 << 31
 _FILE_REFERENCE = {"path", "length", "crc32c"}
-_OPTIONAL_IN_FILE = {"footer_crc32c", "in_record"}
+_OPTIONAL_IN_FILE = {"footer_crc32c", "in_record", "shared"}
 _KNOWN = ".txnindex, .snapshot, .index.parquet, .parquet, .json (a slot or a checkpoint) and .part<n> of a checkpoint"
 
 
@@ -378,6 +378,8 @@ def _batch_line(batch: Batch) -> Line:
             **_fields(batch, "slot", "end_slot", "transactional_id"),
             "file": file.path if file is not None else None,
             "in_record": bool(file.in_record) if file is not None else None,
+            "shared_object": file.shared.path if file is not None and file.shared is not None else None,
+            "position": file.shared.position if file is not None and file.shared is not None else None,
             "first_row": batch.first_row if file is not None else None,
             "size": file.length if file is not None else None,
             "crc32c": file.crc32c if file is not None else None,

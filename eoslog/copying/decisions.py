@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
 from eoslog.log.slots import CheckpointReference
 from eoslog.session.description import COPY_DIRECTORY
-from eoslog.state.entry_fields import Hex, Milliseconds
+from eoslog.state.entry_fields import Hex, Milliseconds, SharedPosition
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 from eoslog.storage.put_once import put_once
@@ -53,6 +53,8 @@ class CopyPlanned(_Decision):
     """The checkpoint at the target that holds the state."""
     records: Annotated[tuple[str, ...], Field(min_length=1)]
     """The contents of the first slots of the copy, from ``slot`` + 1 on."""
+    shared: dict[str, SharedPosition] = {}
+    """Where the source had the content of data files in shared objects, by path. In the copy they are objects."""
 
 
 class CopyCompleted(_Decision):

@@ -7,7 +7,7 @@ of the files that the indexes name.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.segment_index import batches_of_index
 from eoslog.log.log import Log
 from eoslog.maintenance.vacuum import referenced_files
-from eoslog.state.entry_fields import FileReference
+from eoslog.state.entry_fields import FileReference, SharedPosition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Batch
 from eoslog.state.partitions import check_file_place
@@ -67,6 +67,7 @@ class FileCopy:
         target: the object store of the target.
         environment: has the failpoints.
         state: the state of the copy.
+        shared: where the source had data files in shared objects, by path.
         may_have_files: False if no run has copied files to the target. Then nothing is listed there.
         progress: called with the number of files.
     """
@@ -78,6 +79,7 @@ class FileCopy:
         environment: Environment,
         state: StoreState,
         *,
+        shared: Mapping[str, SharedPosition],
         may_have_files: bool,
         progress: Progress,
     ) -> None:
@@ -86,6 +88,7 @@ class FileCopy:
         self._target = target
         self._environment = environment
         self._state = state
+        self._shared = shared
         self._may_have_files = may_have_files
         self._progress = progress
         self._total = 0
@@ -166,12 +169,14 @@ class FileCopy:
 
     def _read_source(self, item: _Item) -> bytes | None:
         problem = "its length or checksum is not what the log says"
-        try:
-            body = _read(self._source, item.file)
-        except ObjectNotFound:
-            body, problem = None, "it is missing"
-        if body is None and item.slot != NO_SLOT:
-            body = _read_in_record(self._source, item.file, item.slot)
+        body = self._read_embedded(item) if item.file.path in self._shared else None
+        if body is None:
+            try:
+                body = _read(self._source, item.file)
+            except ObjectNotFound:
+                body, problem = None, "it is missing"
+        if body is None:
+            body = self._read_embedded(item)
         if body is not None:
             return body
         if not self._is_named(item):
@@ -181,6 +186,17 @@ class FileCopy:
         raise CorruptRecord(
             f"{self._source.url}: file {item.file.path} cannot be copied: {problem}. Run eoslog verify on the source"
         )
+
+    def _read_embedded(self, item: _Item) -> bytes | None:
+        """Return the content of a file in a record or a shared object; None if it is not there, or damaged."""
+        shared = self._shared.get(item.file.path)
+        if shared is None and item.slot == NO_SLOT:
+            return None
+        place = {"in_record": True} if shared is None else {"shared": shared}
+        try:
+            return read_file(self._source, item.file.model_copy(update=place), item.slot)
+        except CorruptRecord:
+            return None
 
     def _is_named(self, item: _Item) -> bool:
         """Return True if the newest state of the source still names a file, so that it should be there."""
@@ -217,27 +233,24 @@ def _read(store: ObjectStore, file: FileReference) -> bytes | None:
     return None
 
 
-def _read_in_record(store: ObjectStore, file: FileReference, slot: int) -> bytes | None:
-    """Return the content of a file that is in the record of a slot; None if it is not there, or damaged."""
-    try:
-        return read_file(store, file.model_copy(update={"in_record": True}), slot)
-    except CorruptRecord:
-        return None
-
-
 def files_as_objects(state: StoreState) -> StoreState:
-    """Return the state of the copy. It names all data files as objects: the copy has no records with rows."""
+    """Return the state of the copy. It names all data files as objects."""
     partitions = {
         partition_id: replace(partition, active=[_as_object(batch) for batch in partition.active])
         for partition_id, partition in state.partitions.items()
     }
-    return replace(state, partitions=partitions)
+    transactions = dict(state.transactions)
+    for name in state.ongoing:
+        prepared = transactions[name].prepared
+        if prepared is not None:
+            staged = tuple(each.model_copy(update={"file": each.file.as_object()}) for each in prepared.batches)
+            prepared = prepared.model_copy(update={"batches": staged})
+            transactions[name] = replace(transactions[name], prepared=prepared)
+    return replace(state, partitions=partitions, transactions=transactions)
 
 
 def _as_object(batch: Batch) -> Batch:
-    if batch.file is None or not batch.file.in_record:
-        return batch
-    return batch._replace(file=batch.file.model_copy(update={"in_record": None}))
+    return batch if batch.file is None else batch._replace(file=batch.file.as_object())
 
 
 def _groups(items: Iterable[_Item]) -> Iterator[list[_Item]]:

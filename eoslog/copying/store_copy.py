@@ -42,6 +42,7 @@ from eoslog.session.description import (
 )
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
+from eoslog.state.partitions import shared_positions
 from eoslog.state.store_state import StoreState
 from eoslog.storage.probe import probe_put_if_absent
 from eoslog.storage.put_once import put_once
@@ -223,6 +224,7 @@ class StoreCopy:
         )
         if invalid is not None:
             raise CorruptRecord(f"{self._source.url}: {invalid}. Run eoslog verify on the source")
+        shared = shared_positions(state)
         state = files_as_objects(state)
         if self._has_new_identity:
             state = with_new_identity(state, begun.store_id)
@@ -254,7 +256,9 @@ class StoreCopy:
         tail = lines[1:2] if self._store.tail_bytes > 0 else []
         bodies = [slot_body(lines[0]), slot_body(lines[1]), slot_body(lines[2], tail)]
         records = tuple(body.decode() for body in bodies)
-        self._decisions.decide(CopyPlanned(slot=slot, time_ms=upload_ms, checkpoint=older, records=records))
+        self._decisions.decide(
+            CopyPlanned(slot=slot, time_ms=upload_ms, checkpoint=older, records=records, shared=shared)
+        )
         self._environment.reached("store.copy.planned")
 
     def _copy_files(self, plan: CopyPlanned) -> CopiedFiles:
@@ -272,6 +276,7 @@ class StoreCopy:
             self._store,
             self._environment,
             state,
+            shared=plan.shared,
             may_have_files=may_have_files,
             progress=self._progress,
         ).run()

@@ -36,7 +36,8 @@ _PART = rf"(?:{_OTHER}{_ANY}*|\.{_OTHER}{_ANY}*|\.\.{_ANY}+)"
 _PATH = rf"\A{_PART}(?:/{_PART})*\z"
 _FILE_FIELDS = ("path", "length", "crc32c")
 _FOOTER_CRC32C = "footer_crc32c"
-_IN_RECORD = "in_record"
+_ELSEWHERE = ("in_record", "shared")
+"""The fields of a file that is not an object of its own."""
 
 
 class BatchColumns:
@@ -271,8 +272,8 @@ def _files(column: Any) -> tuple[Any, Numbers, Numbers, Numbers]:
     sound = pc.match_substring_regex(paths, pattern=_PATH).to_numpy(zero_copy_only=False)
     if not sound.all() or (pc.binary_length(paths).to_numpy() > _LONGEST_PATH).any():
         raise CorruptRecord("a file's path is not one within a store, of printable ASCII")
-    if _IN_RECORD in fields and fields[_IN_RECORD].null_count < len(column):
-        raise CorruptRecord("a file of a sealed segment is said to be in a record")
+    if any(fields[name].null_count < len(column) for name in _ELSEWHERE if name in fields):
+        raise CorruptRecord("a file of a sealed segment is said to be no object of its own")
     footers = _whole(fields[_FOOTER_CRC32C]) if _FOOTER_CRC32C in fields else np.full(len(column), -1, np.int64)
     if ((footers < -1) | (footers >= 2**32)).any():
         raise CorruptRecord(f"a file's {_FOOTER_CRC32C} is not a number from 0 to {2**32 - 1}")

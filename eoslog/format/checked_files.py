@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import google_crc32c
 
@@ -53,7 +54,7 @@ def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequen
                 store.recent.drop(slot_path(slots[place]))
                 (body,) = _fetched(store, [file], [slots[place]])
             if body is None:
-                raise _missing(store, file.path)
+                raise _missing(store, file.object_path or file.path)
             check_file(body, file.length, file.crc32c, file.path)
             yield body
         first = end
@@ -61,24 +62,35 @@ def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequen
 
 def _fetched(store: ObjectStore, files: Sequence[FileReference], slots: Sequence[int]) -> Iterator[bytes | None]:
     """Yield the contents of files without a check; None for a missing one."""
-    paths = [file.path for file in files]
-    for place, file in enumerate(files):
-        if file.in_record:
-            paths[place] = slot_path(slots[place])
-    kept = {path: store.recent.find(path) for path, file in zip(paths, files, strict=True) if file.in_record}
-    wanted = [path for path in dict.fromkeys(paths) if kept.get(path) is None]
+    records = {slot_path(slot) for file, slot in zip(files, slots, strict=False) if file.in_record}
+    lines = {path: line for path in records if (line := store.recent.find(path)) is not None}
+    shared = [file for file in files if file.shared is not None]
+    ranges = dict(zip((file.path for file in shared), store.for_each(partial(_range_of, store), shared), strict=True))
+    wanted = [*(records - lines.keys()), *(file.path for file in files if file.is_object)]
     found = dict(zip(wanted, store.get_many(wanted), strict=True)) if wanted else {}
-    for file, path in zip(files, paths, strict=True):
+    for place, file in enumerate(files):
+        if file.shared is not None:
+            yield ranges[file.path]
+            continue
+        path = slot_path(slots[place]) if file.in_record else file.path
         stored = found.get(path)
         if not file.in_record:
             yield None if stored is None else stored.body
             continue
-        line = kept[path]
-        if line is None and stored is not None:
-            line = kept[path] = files_line(stored.body)
-            if file.path.encode() in line:
-                store.recent.keep(path, line)
-        yield None if line is None else file_in(line, file.path)
+        if path not in lines and stored is not None:
+            lines[path] = files_line(stored.body)
+            if file.path.encode() in lines[path]:
+                store.recent.keep(path, lines[path])
+        yield file_in(lines[path], file.path) if path in lines else None
+
+
+def _range_of(store: ObjectStore, file: FileReference) -> bytes | None:
+    """Return the content of a file in a shared object; None if the object is missing."""
+    assert file.shared is not None
+    try:
+        return store.get_range(file.shared.path, file.shared.position, file.length)
+    except ObjectNotFound:
+        return None
 
 
 def stored_file(store: ObjectStore, file: FileReference, slot: int = NO_SLOT) -> bytes | None:
@@ -91,6 +103,8 @@ def stored_file(store: ObjectStore, file: FileReference, slot: int = NO_SLOT) ->
         # Not from memory: the caller wants to know what is stored.
         (stored,) = store.get_many([slot_path(slot)])
         return None if stored is None else file_in(files_line(stored.body), file.path)
+    if file.shared is not None:
+        return _range_of(store, file)
     (stored,) = store.get_many([file.path])
     return None if stored is None else stored.body
 
@@ -107,26 +121,29 @@ def read_end(store: ObjectStore, file: FileReference, slot: int = NO_SLOT) -> by
     if file.in_record:
         return read_file(store, file, slot)
     start = max(0, file.length - END_BYTES)
-    (end,) = read_ranges(store, file.path, [(start, file.length - start)])
+    (end,) = read_ranges(store, file, [(start, file.length - start)])
     if len(end) < file.length - start:
         raise CorruptRecord(f"{file.path}: has {start + len(end)} bytes or fewer, but its entry says {file.length}")
     size = _footer_bytes(end)
     if len(end) < size <= file.length:
         first = file.length - size
-        (before,) = read_ranges(store, file.path, [(first, start - first)])
+        (before,) = read_ranges(store, file, [(first, start - first)])
         end = before + end
     check_footer(end, file)
     return end
 
 
-def read_ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
-    """Return ranges of a file, each a position and a length, without a check.
+def read_ranges(store: ObjectStore, file: FileReference, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+    """Return ranges of a file that is not in a record, each a position and a length, without a check.
 
     Raises:
         CorruptRecord: the file is missing.
     """
+    path, offset = (file.path, 0) if file.shared is None else (file.shared.path, file.shared.position)
+    # A footer is not trusted: a range must not reach the next file of a shared object.
+    within = [(offset + start, max(0, min(length, file.length - start))) for start, length in ranges]
     try:
-        return store.get_ranges(path, ranges)
+        return store.get_ranges(path, within)
     except ObjectNotFound:
         raise _missing(store, path) from None
 

@@ -42,7 +42,16 @@ from eoslog.format.stored_columns import (
 )
 from eoslog.state.application_versions import keys_by_query
 from eoslog.state.entries import TopicConfig, TopicSchema
-from eoslog.state.entry_fields import FileReference, Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
+from eoslog.state.entry_fields import (
+    FileReference,
+    Hex,
+    Identifier,
+    Milliseconds,
+    Model,
+    Offset,
+    PartitionIndex,
+    Timestamp,
+)
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId, check_topic_name
 from eoslog.state.partition_state import NO_TIME, Partition
@@ -116,6 +125,7 @@ class _StoredPendingDeletion(Model):
     files: tuple[FileReference, ...]
     indexes: tuple[FileReference, ...]
     oldest_record: _Slot | None = None
+    oldest_shared_ms: Timestamp | None = None
 
 
 class _StoredStore(Model):
@@ -145,7 +155,7 @@ def decode_store(body: bytes) -> StoreState:
         stored.time_ms,
         stored.horizon_ms,
         tuple(
-            PendingDeletion(each.slot, each.prefix, each.files, each.indexes, each.oldest_record)
+            PendingDeletion(each.slot, each.prefix, each.files, each.indexes, each.oldest_record, each.oldest_shared_ms)
             for each in stored.pending_deletions
         ),
     )

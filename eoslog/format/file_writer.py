@@ -1,13 +1,14 @@
 """Writing of data files: collect rows by partition, encode them, and upload them under unguessable names.
 
 No reader sees a file until an entry of the log names it. Vacuum deletes files that no entry names. A small file is not
-uploaded: its content travels in the record of its entry.
+uploaded: its content travels in the record of its entry. Larger ones of one flush may share an object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from eoslog.format.checked_files import crc32c, footer_crc32c
 from eoslog.format.data_file import encode_data_file, with_offset_deltas
 from eoslog.format.statistics import encode_statistics
 from eoslog.format.topic_schemas import conform, file_schema
-from eoslog.state.entry_fields import FileReference
+from eoslog.state.entry_fields import FileReference, SharedPosition, shared_object_path
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import StagedBatch
 from eoslog.storage import tracing
@@ -26,6 +27,9 @@ from eoslog.storage import tracing
 DEFAULT_BUFFER_BYTES = 64 << 20
 MOST_INLINE_BYTES = 1 << 20
 """The largest total size of the files of one request that travel in its record (bytes)."""
+MOST_SHARED_BYTES = 16 << 20
+"""The largest size of a shared object (bytes)."""
+_LONGEST_UPLOAD_MS = 3_600_000
 _LARGEST_FILE_ROWS = 1 << 24
 _LARGEST_CHUNK_BYTES = 1 << 30
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
@@ -44,7 +48,7 @@ class TopicTarget:
     arrow: str | None = None
     """The topic's encoded schema, which has the column ids; None for Kafka records."""
     is_published: bool = False
-    """True if the topic has a Delta table. Its readers need objects, so no file travels in a record."""
+    """True if the topic has a Delta table. Its readers need each file as an object of its own."""
 
     @classmethod
     def of(cls, state: StoreState, topic: Topic) -> TopicTarget:
@@ -84,6 +88,8 @@ class WrittenFile:
     """Statistics of the columns in the form of an entry."""
     content: bytes | None = field(default=None, repr=False)
     """The content, if it is to travel in the record; None if the file was uploaded."""
+    shared: SharedPosition | None = None
+    """Where the file is in a shared object; None if it is elsewhere."""
 
     @property
     def reference(self) -> FileReference:
@@ -94,6 +100,7 @@ class WrittenFile:
             crc32c=self.crc32c,
             footer_crc32c=self.footer_crc32c,
             in_record=None if self.content is None else True,
+            shared=self.shared,
         )
 
     def staged(self, task: int | None = None) -> StagedBatch:
@@ -131,30 +138,80 @@ class Uploads(Protocol):
         """Put objects under new names."""
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where new files go."""
+
+    inline_bytes: int = 0
+    """A file up to this size travels in the record."""
+    room_bytes: int = 0
+    """The largest total size of the files that travel in the record."""
+    shared_bytes: int = 0
+    """A file up to this size shares an object with others that do not travel in the record."""
+    time_ms: Callable[[], int] = int
+    """Returns the time for the path of a shared object: the store's or the log's, whichever is later (ms)."""
+
+
+OBJECTS_ONLY = Placement()
+"""Every file is an object of its own."""
+
+
 def contents_of(files: Iterable[WrittenFile]) -> dict[str, bytes]:
     """Return the contents of the files that are to travel in a record, by path."""
     return {file.path: file.content for file in files if file.content is not None}
 
 
 def upload_beyond(store: Uploads, files: Sequence[WrittenFile], most_bytes: int) -> list[WrittenFile]:
-    """Upload the files for which one record has no room, and return all files in their order.
+    """Upload the files for which one record has no room, each as an object. Return all files in their order.
 
     Args:
-        most_bytes: the largest total size of the files that travel in the record (bytes); 0 uploads all.
+        most_bytes: the largest total size of the files that travel in the record (bytes).
     """
-    room = most_bytes
-    beyond: list[tuple[str, bytes]] = []
-    found = []
-    for file in files:
-        if file.content is not None and file.length > room:
-            beyond.append((file.path, file.content))
-            file = replace(file, content=None)
-        elif file.content is not None:
-            room -= file.length
-        found.append(file)
+    _, beyond = _divided([file for file in files if file.content is not None], most_bytes, most_bytes)
     if beyond:
-        store.put_new(beyond)
-    return found
+        store.put_new(list(contents_of(beyond).items()))
+    uploaded = {file.path for file in beyond}
+    return [replace(file, content=None) if file.path in uploaded else file for file in files]
+
+
+def _divided(
+    files: Sequence[WrittenFile], largest_bytes: int, room_bytes: int | None = None
+) -> tuple[list[WrittenFile], list[WrittenFile]]:
+    """Divide files into those up to a size, as long as there is room for them together, and the others."""
+    fitting: list[WrittenFile] = []
+    others: list[WrittenFile] = []
+    for file in files:
+        if file.length > largest_bytes or (room_bytes is not None and file.length > room_bytes):
+            others.append(file)
+            continue
+        fitting.append(file)
+        if room_bytes is not None:
+            room_bytes -= file.length
+    return fitting, others
+
+
+def _groups_of_an_object(files: Sequence[WrittenFile]) -> list[list[WrittenFile]]:
+    """Divide files into groups, each of which fits into one shared object."""
+    groups: list[list[WrittenFile]] = []
+    size = 0
+    for file in files:
+        if not groups or size + file.length > MOST_SHARED_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.length
+    return groups
+
+
+def _shared(path: str, files: Sequence[WrittenFile]) -> tuple[list[WrittenFile], bytes]:
+    """Return files as parts of a shared object, and its content."""
+    contents = [file.content or b"" for file in files]
+    positions = accumulate(map(len, contents), initial=0)
+    parts = [
+        replace(file, content=None, shared=SharedPosition(path=path, position=position))
+        for file, position in zip(files, positions, strict=False)
+    ]
+    return parts, b"".join(contents)
 
 
 class DataFileWriter:
@@ -215,14 +272,23 @@ class DataFileWriter:
             self._let_go()
         return written
 
-    def flush(self, append_time_ms: int, inline_limit_bytes: int = 0) -> list[WrittenFile]:
+    def flush(self, append_time_ms: int, placement: Placement = OBJECTS_ONLY) -> list[WrittenFile]:
         """Write all collected rows. After an error they stay collected, and the caller may call again.
 
         Args:
             append_time_ms: the timestamp of rows that have none of their own (ms).
-            inline_limit_bytes: files up to this size are not uploaded, and have their content (bytes).
+            placement: where the files go. Those of published topics are objects of their own.
         """
-        return self._upload(list(self._buffers), append_time_ms, inline_limit_bytes)
+        return self._upload(list(self._buffers), append_time_ms, placement)
+
+    def upload_contents(self, files: Sequence[WrittenFile], placement: Placement) -> list[WrittenFile]:
+        """Upload the files that were to travel in the record, and return all files in their order.
+
+        A partition may have several files here, and their order is that of its rows.
+        """
+        may_share, large = _divided([file for file in files if file.content is not None], placement.shared_bytes)
+        uploaded = {file.path: file for file in self._put(may_share, large, placement)}
+        return [uploaded.get(file.path, file) for file in files]
 
     def discard(self) -> None:
         """Drop the collected rows without uploading them."""
@@ -237,53 +303,81 @@ class DataFileWriter:
         self._loose_bytes = 0
 
     def _upload(
-        self, keys: Sequence[tuple[str, int]], append_time_ms: int, inline_limit_bytes: int = 0
+        self, keys: Sequence[tuple[str, int]], append_time_ms: int, placement: Placement = OBJECTS_ONLY
     ) -> list[WrittenFile]:
         if not keys:
             return []
         with tracing.span("upload", tracing.MESSAGING | {"messaging.operation.name": "upload"}) as span:
             topics = {self._buffers[topic_id, partition].target.topic for topic_id, partition in keys}
-            written = self._put_files(keys, append_time_ms, inline_limit_bytes)
+            written = self._put_files(keys, append_time_ms, placement)
             if span is not None:
                 sizes = {"eoslog.files": len(written), "eoslog.bytes": sum(file.length for file in written)}
                 tracing.describe(span, sizes | tracing.rows_of(topics, sum(file.record_count for file in written)))
             return written
 
     def _put_files(
-        self, keys: Sequence[tuple[str, int]], append_time_ms: int, inline_limit_bytes: int
+        self, keys: Sequence[tuple[str, int]], append_time_ms: int, placement: Placement
     ) -> list[WrittenFile]:
-        objects: list[tuple[str, bytes]] = []
-        written: list[WrittenFile] = []
+        of_published: list[WrittenFile] = []
+        files: list[WrittenFile] = []
         for buffer in [self._buffers[key] for key in keys]:
-            if buffer.rows == 0:
-                continue
-            table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
-            body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, buffer.target.arrow))
-            path = buffer.target.file_path(buffer.partition, self._new_name())
-            is_inline = len(body) <= inline_limit_bytes and not buffer.target.is_published
-            if not is_inline:
-                objects.append((path, body))
-            earliest, latest = _timestamps(table, append_time_ms)
-            written.append(
-                WrittenFile(
-                    buffer.target.topic_id,
-                    buffer.partition,
-                    path,
-                    len(body),
-                    crc32c(body),
-                    footer_crc32c(body),
-                    table.num_rows,
-                    earliest,
-                    latest,
-                    encode_statistics(body, table, buffer.target.statistics_columns),
-                    body if is_inline else None,
-                )
-            )
-        if objects:
-            self._store.put_new(objects)
+            if buffer.rows:
+                (of_published if buffer.target.is_published else files).append(self._encoded(buffer, append_time_ms))
+        # Each partition has one file here, so the order of the files does not matter.
+        inline, others = _divided(files, placement.inline_bytes, placement.room_bytes)
+        may_share, large = _divided(others, placement.shared_bytes)
+        written = inline + self._put(may_share, [*of_published, *large], placement)
         for key in keys:
             self._bytes -= self._buffers.pop(key).bytes
         return written
+
+    def _encoded(self, buffer: _Buffer, append_time_ms: int) -> WrittenFile:
+        """Return the rows of a buffer as a file with its content."""
+        table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
+        body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, buffer.target.arrow))
+        earliest, latest = _timestamps(table, append_time_ms)
+        return WrittenFile(
+            buffer.target.topic_id,
+            buffer.partition,
+            buffer.target.file_path(buffer.partition, self._new_name()),
+            len(body),
+            crc32c(body),
+            footer_crc32c(body),
+            table.num_rows,
+            earliest,
+            latest,
+            encode_statistics(body, table, buffer.target.statistics_columns),
+            body,
+        )
+
+    def _put(
+        self, may_share: Sequence[WrittenFile], own: Sequence[WrittenFile], placement: Placement
+    ) -> list[WrittenFile]:
+        """Upload files, and return them without their contents.
+
+        Args:
+            may_share: the files that may share objects. One without others is an object of its own.
+            own: further files that are objects of their own.
+        """
+        groups = _groups_of_an_object(may_share)
+        own = [*own, *(file for group in groups if len(group) == 1 for file in group)]
+        groups = [group for group in groups if len(group) > 1]
+        objects = list(contents_of(own).items())
+        while True:
+            time_ms = placement.time_ms()
+            shared = [(path, *_shared(path, group)) for group in groups for path in [self._shared_path(time_ms)]]
+            objects += [(path, content) for path, _, content in shared]
+            if objects:
+                self._store.put_new(objects)
+            if not shared or placement.time_ms() - time_ms < _LONGEST_UPLOAD_MS:
+                break
+            # This host was suspended, and its clock stood still. The answer to the put shows it. The log may take the
+            # objects for expired, so they get new names.
+            objects = []
+        return [replace(file, content=None) for file in own] + [part for _, parts, _ in shared for part in parts]
+
+    def _shared_path(self, time_ms: int) -> str:
+        return shared_object_path(time_ms, self._new_name())
 
 
 def _copied(rows: pa.Table) -> pa.Table:

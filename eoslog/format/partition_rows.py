@@ -35,7 +35,8 @@ PARTITIONS_PREFIX = "partitions/"
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
 _FILE: Any = pa.struct([("path", _STR), ("length", _I64), ("crc32c", _I64)])
-_DATA_FILE: Any = pa.struct([*_FILE, ("footer_crc32c", _I64), ("in_record", pa.bool_())])
+_SHARED: Any = pa.struct([("path", _STR), ("position", _I64)])
+_DATA_FILE: Any = pa.struct([*_FILE, ("footer_crc32c", _I64), ("in_record", pa.bool_()), ("shared", _SHARED)])
 _BATCH: Any = pa.struct(
     [
         ("base_offset", _I64),
@@ -127,7 +128,7 @@ BATCHES_SCHEMA = pa.schema(list(_BATCH))
 _CONTROLS = {None: None} | {control.value: control for control in Control}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 NULLABLE_IN_BATCHES = frozenset(
-    {"file", "file.footer_crc32c", "file.in_record", "control", "transactional_id", "statistics"}
+    {"file", "file.footer_crc32c", "file.in_record", "file.shared", "control", "transactional_id", "statistics"}
 )
 NULLABLE_IN_PARTITIONS = frozenset({"sealed[].txnindex", *(f"active[].{name}" for name in NULLABLE_IN_BATCHES)})
 

@@ -79,6 +79,9 @@ class LogConfig:
     """How long an append tries to learn the outcome of its put (ms) before it raises ``CommitStateUnknown``."""
     inline_limit_bytes: int = 32 << 10
     """A data file up to this size travels in the record instead of an object of its own (bytes); 0: none does."""
+    shared_limit_bytes: int = 8 << 20
+    """A larger data file of a producer, up to this size, shares an object with others of its flush (bytes); 0: none
+    does."""
 
 
 class Moment(NamedTuple):

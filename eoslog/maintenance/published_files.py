@@ -13,7 +13,7 @@ from eoslog.format.checked_files import read_file
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, row_offsets, source_files
-from eoslog.read.record_files import RecordFile, put_files_of_records
+from eoslog.read.embedded_files import EmbeddedFile, put_embedded_files
 from eoslog.state.partition_state import Batch, Outcome, Partition
 from eoslog.state.store_state import LastCommit, StoreState, Topic
 from eoslog.state.topics import topic_named
@@ -126,7 +126,7 @@ class PublishedFiles:
         """The files of sealed segments by the path of the index."""
 
     def of(self, snapshot: TopicSnapshot) -> list[PublishedFile]:
-        """Return the files that hold exactly the rows of a snapshot. Files in records are put as objects first.
+        """Return the files that hold exactly the rows of a snapshot. Embedded files are put as objects first.
 
         Raises:
             HiddenRows
@@ -135,7 +135,7 @@ class PublishedFiles:
         stored = stored_schema(snapshot.topic)
         kept: dict[str, tuple[PublishedFile, ...]] = {}
         found: list[PublishedFile] = []
-        in_records: list[RecordFile] = []
+        embedded: list[EmbeddedFile] = []
         for partition in snapshot.partitions:
             for segment in partition.sealed:
                 path = segment.index.path
@@ -147,12 +147,12 @@ class PublishedFiles:
             files = tuple(self._in(snapshot.topic, stored, partition, partition.active))
             found += files
             named = {f"{snapshot.topic.topic}/{each.path}" for each in files}
-            in_records += [
-                RecordFile(batch.file, batch.slot)
+            embedded += [
+                EmbeddedFile(batch.file, batch.slot)
                 for batch in partition.active
-                if batch.file is not None and batch.file.in_record and batch.file.path in named
+                if batch.file is not None and not batch.file.is_object and batch.file.path in named
             ]
-        put_files_of_records(self._store, in_records)
+        put_embedded_files(self._store, embedded)
         self._of_segments = kept
         return found
 

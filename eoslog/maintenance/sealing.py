@@ -1,15 +1,15 @@
 """Sealing: close the front of a partition's active segment, below the last stable offset, and write its index files.
 
-The batches of a sealed segment are in its index and no longer in the state. Rows that are in records move to data files
-of the segment. One record seals the segments of many partitions. The process writes their files in parallel before it
-appends the entries that name them. If another process seals a segment first, its files stay unnamed, and vacuum deletes
-them.
+The batches of a sealed segment are in its index and no longer in the state. Rows in records and shared objects move to
+data files of the segment. One record seals the segments of many partitions. The process writes their files in parallel
+before it appends the entries that name them. If another process seals a segment first, its files stay unnamed, and
+vacuum deletes them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -36,6 +36,8 @@ _MOST_ROWS_A_RECORD = 20_000
 """The largest number of batches and producers in the files of one record, unless one segment has more."""
 _MOST_MOVED_BYTES_A_RECORD = 64 << 20
 """The largest size of the rows that one record moves to data files (bytes), unless one segment has more."""
+_LARGEST_MOVED_FILE_BYTES = 32 << 20
+"""The largest size of the rows in one new data file (bytes). It also bounds the files that are not yet put."""
 
 
 def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
@@ -98,7 +100,7 @@ class _PlannedSeal(NamedTuple):
 
     entry: SegmentSealed
     files: list[tuple[str, bytes]]
-    """The paths and contents of the files that the entry names."""
+    """The paths and contents of the entry's files that are still to be put."""
 
 
 def _seal_while(
@@ -110,7 +112,7 @@ def _seal_while(
     """Seal the candidates until there are none.
 
     Raises:
-        CorruptRecord: rows of a segment cannot be read from their records. All other candidates were sealed.
+        CorruptRecord: rows of a segment cannot be read. All other candidates were sealed.
     """
     sealed: list[SegmentSealed] = []
     damage: dict[PartitionId, CorruptRecord] = {}
@@ -133,7 +135,7 @@ def _in_groups(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
     for each in candidates:
         partition = each[1]
         count = len(partition.active) + len(partition.start_producers)
-        moved = sum(batch.file.length for batch in partition.active if batch.file and batch.file.in_record)
+        moved = sum(batch.file.length for batch in partition.active if batch.file and not batch.file.is_object)
         if group and (
             len(group) == _MOST_SEGMENTS_A_RECORD
             or rows + count > _MOST_ROWS_A_RECORD
@@ -206,13 +208,13 @@ def _segment_base_offset(partition_id: PartitionId, state: StoreState, slot: int
 
 
 def _plan(store: ObjectStore, environment: Environment, candidate: _Candidate, upload_ms: int) -> _PlannedSeal:
-    """Return the entry that seals a segment, with its files.
+    """Return the entry that seals a segment, with its files. Many moved rows are put at once.
 
     Args:
         upload_ms: a lower bound of the time at which they are put (ms by the store's clock).
 
     Raises:
-        CorruptRecord: rows of the segment cannot be read from their records.
+        CorruptRecord: rows of the segment cannot be read.
     """
     topic, partition, end_offset = candidate
     count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
@@ -241,42 +243,46 @@ def _plan(store: ObjectStore, environment: Environment, candidate: _Candidate, u
         index=references["index"],
         txnindex=references.get("txnindex"),
         snapshot=references["snapshot"],
-        data=tuple(file for file, _ in moved.files),
+        data=tuple(moved.files),
         upload_ms=upload_ms,
     )
-    return _PlannedSeal(entry, [*files.values(), *((file.path, body) for file, body in moved.files)])
+    return _PlannedSeal(entry, [*files.values(), *moved.not_put])
 
 
 class _MovedRows:
-    """Moves rows from records to new data files of their segment."""
+    """Moves rows from records and shared objects to new data files of their segment."""
 
     def __init__(self, store: ObjectStore, environment: Environment, topic: Topic, directory: str) -> None:
         self._store = store
         self._environment = environment
         self._topic = topic
         self._directory = directory
-        self.files: list[tuple[FileReference, bytes]] = []
-        """The new files, with their contents."""
+        self.files: list[FileReference] = []
+        """The new files."""
+        self.not_put: list[tuple[str, bytes]] = []
+        """The paths and contents of the last new files. The caller puts them with the other files of the seal."""
 
     def batches(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Return the batches of a segment, with new files in place of those in records.
+        """Return the batches of a segment, with new files in place of the embedded ones.
 
-        An index lists the batches of a file one after the other. So a file that is an object divides the moved rows
-        into two new files.
+        An index lists the batches of a file one after the other. So a file that is an object of its own divides the
+        moved rows into two new files. If the new files are larger than ``_LARGEST_MOVED_FILE_BYTES``, they are put at
+        once.
 
         Raises:
-            CorruptRecord: rows cannot be read from their records.
+            CorruptRecord: rows cannot be read.
         """
         with_rows = [(place, batch) for place, batch in enumerate(batches) if batch.file is not None]
         found = list(batches)
-        for is_moved, group in groupby(with_rows, key=lambda each: _is_in_record(each[1])):
-            if is_moved:
-                places, run = zip(*group, strict=True)
-                for place, batch in zip(places, self._moved(run), strict=True):
+        for is_moved, run in groupby(with_rows, key=lambda each: _is_embedded(each[1])):
+            for group in _of_limited_size(run) if is_moved else ():
+                places, moved = zip(*group, strict=True)
+                for place, batch in zip(places, self._moved(moved), strict=True):
                     found[place] = batch
         return found
 
     def _moved(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Write the rows of batches to one new file, and return the batches with this file."""
         written = RewrittenFile(f"{self._directory}{self._environment.new_id()}.parquet", self._topic)
         sources = [SourceFile(batch.file, (batch,)) for batch in batches if batch.file is not None]
         first_rows = []
@@ -284,10 +290,29 @@ class _MovedRows:
         for source, body in zip(sources, bodies, strict=True):
             first_rows.append(written.rows)
             written.add(source, body)
-        self.files.append(written.finish())
-        file, _ = self.files[-1]
+        file, content = written.finish()
+        self.files.append(file)
+        self.not_put.append((file.path, content))
+        if sum(len(content) for _, content in self.not_put) > _LARGEST_MOVED_FILE_BYTES:
+            self._store.put_new(self.not_put)
+            self.not_put = []
         return [batch._replace(file=file, first_row=row) for batch, row in zip(batches, first_rows, strict=True)]
 
 
-def _is_in_record(batch: Batch) -> bool:
-    return batch.file is not None and batch.file.in_record is True
+def _of_limited_size(batches: Iterable[tuple[int, Batch]]) -> Iterator[list[tuple[int, Batch]]]:
+    """Divide numbered batches into groups whose files have a limited total size."""
+    group: list[tuple[int, Batch]] = []
+    size = 0
+    for place, batch in batches:
+        length = batch.file.length if batch.file is not None else 0
+        if group and size + length > _LARGEST_MOVED_FILE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append((place, batch))
+        size += length
+    if group:
+        yield group
+
+
+def _is_embedded(batch: Batch) -> bool:
+    return batch.file is not None and not batch.file.is_object

@@ -7,6 +7,9 @@ A file without an entry may belong to a writer that has not committed yet. So va
 3. It deletes the files that were uploaded before the horizon and that no entry names.
 
 Files that an entry dropped stay for some time, because readers that planned before the drop may still read them.
+
+A shared object has a time in its path. It is deleted if no entry may name an object of this time any more, nothing
+names it, and no reader can have planned with it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
@@ -27,8 +30,9 @@ from eoslog.log.slots import SLOTS, slot_of, slot_path
 from eoslog.maintenance.publication import Publisher
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
-from eoslog.state.entry_fields import FileReference
+from eoslog.state.entry_fields import SHARED_OBJECT, SHARED_OBJECTS, FileReference, shared_object_time_ms
 from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
+from eoslog.state.partitions import newest_deletable_ms
 from eoslog.state.store_state import PendingDeletion, StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore
 
@@ -43,7 +47,8 @@ class VacuumReport:
     """The files that a vacuum deleted, or would delete in a dry run."""
 
     horizon_ms: int = 0
-    """Unnamed files uploaded before this time (ms, by the store's clock) are deleted."""
+    """Unnamed files uploaded before this time (ms, by the store's clock) are deleted, and shared objects 24 hours after
+    their upload."""
     dry_run: bool = False
     paths: list[str] = field(default_factory=list)
     bytes: int = 0
@@ -63,7 +68,8 @@ def vacuum(
 
     Args:
         staged_max_age_ms: delete files that no entry names once they are older than this (ms). A job that takes longer
-            between its first upload and its commit fails with ``StagedFilesExpired``.
+            between its first upload and its commit fails with ``StagedFilesExpired``. Shared objects are deleted after
+            24 hours if this is longer.
         deleted_file_retention_ms: delete dropped files this long after the drop (ms). Plans made before the drop
             still need them. Less than an hour logs a warning.
         dry_run: only report the files.
@@ -103,7 +109,8 @@ def vacuum(
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(referenced_files(store, state))
     expired = _past_retention(store, state.pending_deletions, now_ms - deleted_file_retention_ms)
-    waiting, dropped = DroppedFiles(store, state.pending_deletions[len(expired) :]), DroppedFiles(store, expired)
+    waiting_deletions = state.pending_deletions[len(expired) :]
+    waiting, dropped = DroppedFiles(store, waiting_deletions), DroppedFiles(store, expired)
     delta_logs: dict[str, list[ObjectInfo]] = {}
     topics = {topic.topic for topic in state.topics.values()}
     refused: list[str] = []
@@ -119,6 +126,14 @@ def vacuum(
                 report.bytes += info.size
             continue
         if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
+            report.kept_files += 1
+            continue
+        report.paths.append(info.path)
+        report.bytes += info.size
+    deletable_ms = newest_deletable_ms(replace(state, horizon_ms=max(state.horizon_ms, horizon_ms)), waiting_deletions)
+    for info in store.list(SHARED_OBJECTS):
+        is_old = SHARED_OBJECT.fullmatch(info.path) is not None and shared_object_time_ms(info.path) <= deletable_ms
+        if info.path in referenced or not is_old:
             report.kept_files += 1
             continue
         report.paths.append(info.path)
@@ -224,11 +239,11 @@ def _past_retention(
 
 
 def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
-    """Yield the paths of all files that the state names, directly or through a segment's index."""
+    """Yield the paths of all files and shared objects that the state names, directly or through a segment's index."""
     for partition in state.partitions.values():
         for batch in partition.active:
             if batch.file is not None:
-                yield batch.file.path
+                yield from _paths_of(batch.file)
         for segment in partition.sealed:
             yield from (file.path for file in segment.files)
             yield from _in_segment(store, segment.index)
@@ -236,7 +251,19 @@ def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
         prepared = state.transactions[name].prepared
         if prepared is not None:
             # The deletion of a topic also drops the files that a prepared transaction staged for it.
-            yield from (batch.file.path for batch in prepared.batches if batch.topic_id in state.topics)
+            for staged in prepared.batches:
+                if staged.topic_id in state.topics:
+                    yield from _paths_of(staged.file)
+
+
+def _paths_of(file: FileReference) -> Iterator[str]:
+    """Yield the paths of the objects with a file's content: that at its own path, and its shared object.
+
+    Other programs may read an object at the path of an embedded file.
+    """
+    yield file.path
+    if file.shared is not None:
+        yield file.shared.path
 
 
 def _in_segment(store: ObjectStore, index: FileReference) -> Iterator[str]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from eoslog.errors import SchemaMismatch
-from eoslog.format.file_writer import MOST_INLINE_BYTES, DataFileWriter, TopicTarget, WrittenFile, upload_beyond
+from eoslog.format.file_writer import MOST_INLINE_BYTES, DataFileWriter, Placement, TopicTarget, WrittenFile
 from eoslog.producer.record_futures import AwaitedOffsets, AwaitedRows, RecordFuture
 from eoslog.producer.rows import RecordRow, records_table
 from eoslog.session.session import Session
 from eoslog.state.names import PartitionId
-from eoslog.state.partitions import topic_of
+from eoslog.state.partitions import newest_expired_ms, topic_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.process import HomeProcess
 
@@ -155,14 +155,13 @@ class RecordAccumulator:
         """
         self._encode()
         self._note_upload()
-        self.files += self._writer.flush(self._store.now_ms(), self._store.log.config.inline_limit_bytes)
-        self.files = upload_beyond(self._store.object_store, self.files, MOST_INLINE_BYTES)
+        self.files += self._writer.flush(self._store.now_ms(), self._placement())
         self._store.environment.reached("client.producer.files_uploaded")
         self._sticky += 1
 
     def upload_all(self) -> None:
         """Upload also the files that were to travel in the record. Raises: RetriableError"""
-        self.files = upload_beyond(self._store.object_store, self.files, 0)
+        self.files = self._writer.upload_contents(self.files, self._placement())
 
     def take_files(self) -> list[WrittenFile]:
         """Hand the uploaded files over to the caller."""
@@ -197,6 +196,22 @@ class RecordAccumulator:
             return TopicTarget.of(state, topic_of(state, topic.topic_id))
 
         return self._store.read(snapshot, refresh=False)
+
+    def _placement(self) -> Placement:
+        config = self._store.log.config
+        inline_bytes = sum(file.length for file in self.files if file.content is not None)
+        return Placement(
+            inline_bytes=config.inline_limit_bytes,
+            room_bytes=MOST_INLINE_BYTES - inline_bytes,
+            shared_bytes=config.shared_limit_bytes,
+            time_ms=self._shared_time_ms,
+        )
+
+    def _shared_time_ms(self) -> int:
+        # The log compares the time in the path with its own time and horizon, which may be ahead of the store's time.
+        # A claimed date may be wrong, but a path with a time that is too late only keeps its object longer.
+        least_ms = self._store.read(lambda state, slot: max(state.time_ms, newest_expired_ms(state) + 1), refresh=False)
+        return max(self._store.now_ms(), self._store.object_store.clock.latest_claim_ms, least_ms)
 
     def _note_upload(self) -> None:
         """Remember a lower bound of the time at which the upload of the oldest file begins.

@@ -271,7 +271,7 @@ class _Read:
         stored = self._stored.append(OFFSET_DELTA_COLUMN) if _have_gaps(rows) else self._stored
         file, slot = first.file, NO_SLOT if first.record_slot is None else first.record_slot
         if self._is_read_in_ranges(rows):
-            end, fetch = read_end(store, file), partial(read_ranges, store, file.path)
+            end, fetch = read_end(store, file), partial(read_ranges, store, file)
             return DataFile(end, stored, first.file_rows, file.path, fetch)
         return DataFile(read_file(store, file, slot), stored, first.file_rows, file.path)
 

@@ -22,7 +22,7 @@ from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end, visible_rows
 from eoslog.read.predicate import Predicate
 from eoslog.read.time_travel import AsOf, check_as_of
-from eoslog.state.entry_fields import FileReference
+from eoslog.state.entry_fields import FileReference, SharedPosition
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Outcome, Partition, SealedSegment
 from eoslog.state.sequences import sequence_after
 
@@ -58,7 +58,9 @@ class FileSlice:
     crc32c: int
     footer_crc32c: int | None = None
     record_slot: int | None = None
-    """The slot whose record has the content of the file; None if the file is an object of its own."""
+    """The slot whose record has the content of the file; None if no record has it."""
+    shared: SharedPosition | None = None
+    """Where the content of the file is in a shared object; None if it is elsewhere."""
     file_rows: int
     """Number of rows of the file."""
     file_base_offset: int = 0
@@ -92,6 +94,7 @@ class FileSlice:
             crc32c=self.crc32c,
             footer_crc32c=self.footer_crc32c,
             in_record=None if self.record_slot is None else True,
+            shared=self.shared,
         )
 
     def cut(self, rows: int) -> tuple[FileSlice, FileSlice]:
@@ -490,6 +493,7 @@ def slice_of(
         crc32c=batch.file.crc32c,
         footer_crc32c=batch.file.footer_crc32c,
         record_slot=batch.slot if batch.file.in_record else None,
+        shared=batch.file.shared,
         file_rows=batch.record_count if file_rows is None else file_rows,
         file_base_offset=batch.base_offset if file_base_offset is None else file_base_offset,
         first_row=batch.first_row + (0 if batch.has_gaps else first - batch.base_offset),

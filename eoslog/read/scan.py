@@ -16,13 +16,13 @@ from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
+from eoslog.read.embedded_files import embedded_file_of, put_embedded_files
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.latest_rows import latest_keys, read_latest
 from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_offset, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.read.record_files import put_files_of_records, record_file_of
 from eoslog.read.time_travel import AsOf, check_created, resolve, timestamp_ms
 from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session, check_partition
@@ -196,21 +196,22 @@ class Scan:
     def files(self) -> list[ScanFile]:
         """Return the data files that hold the scan's rows, in the order of ``to_batches``.
 
-        Other programs can read them: files in records are put as objects first. No other file is fetched.
+        Other programs can read them: files in records and shared objects are put as objects first. No other file is
+        fetched.
 
         If the scan has a predicate, its files may hold rows that do not match.
 
         Raises:
             InvalidOption: the scan has ``latest_by_key``. Only the rows themselves show which ones are the newest.
-            StoreAccessDenied: rows are in records, and this process may not put them as files.
-            CorruptRecord: a record lacks its rows.
+            StoreAccessDenied: rows are in records or shared objects, and this process may not put them as files.
+            CorruptRecord: a record or a shared object lacks its rows.
         """
         found = self._rows_by_file()
-        put_files_of_records(self._store, filter(None, (record_file_of(rows) for _, rows in found)))
+        put_embedded_files(self._store, filter(None, (embedded_file_of(rows) for _, rows in found)))
         return [_scan_file(self._store, partition, rows) for partition, rows in found]
 
     def planned_files(self) -> list[ScanFile]:
-        """Return the files as ``files`` does, and put none. A file in a record may not exist as an object."""
+        """Return the files as ``files`` does, and put none. A file may not exist as an object."""
         return [_scan_file(self._store, partition, rows) for partition, rows in self._rows_by_file()]
 
     def _rows_by_file(self) -> list[tuple[int, list[FileSlice]]]:

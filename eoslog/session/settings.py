@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from eoslog.arguments import read_option
 from eoslog.errors import InvalidOption, nearest, unknown
-from eoslog.format.file_writer import MOST_INLINE_BYTES
+from eoslog.format.file_writer import MOST_INLINE_BYTES, MOST_SHARED_BYTES
 from eoslog.log.replica import LogConfig
 from eoslog.state.expiry import (
     DELETED_FILE_RETENTION_MS,
@@ -77,6 +77,7 @@ class LogSettings(_Section):
     checkpoint_slots: _Positive = LogConfig.checkpoint_slots
     commit_timeout_ms: _Positive = LogConfig.commit_timeout_ms
     inline_limit_bytes: Annotated[_Number, Field(ge=0, le=MOST_INLINE_BYTES)] = LogConfig.inline_limit_bytes
+    shared_limit_bytes: Annotated[_Number, Field(ge=0, le=MOST_SHARED_BYTES)] = LogConfig.shared_limit_bytes
 
 
 class LocalSettings(_Section):

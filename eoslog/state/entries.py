@@ -228,8 +228,8 @@ class SegmentSealed(Model):
     snapshot: FileReference
     """The producers' state at its start, in Kafka's format."""
     data: tuple[FileReference, ...] = ()
-    """The new data files with the rows that were in records. Consecutive batches in records share one. A batch whose
-    file is an object begins another one."""
+    """The new data files with the rows that were in records and shared objects, in their order. Consecutive batches of
+    this kind share one or more files. A batch whose file is an object of its own begins another one."""
     upload_ms: Milliseconds
     """A lower bound of the time at which its first file was written."""
 

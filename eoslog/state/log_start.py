@@ -14,7 +14,7 @@ from eoslog.state.entries import LogStartMoved, TopicConfig
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition, SealedSegment
-from eoslog.state.partitions import oldest_record_of, partition_of
+from eoslog.state.partitions import add_pending_deletion, oldest_record_of, oldest_shared_ms_of, partition_of
 from eoslog.state.sequences import move_segment_start
 from eoslog.state.store_state import PendingDeletion
 
@@ -59,15 +59,18 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
         files += {
             batch.file.path: batch.file
             for batch in dropped_batches
-            if batch.file and not batch.file.in_record and batch.file.path not in named
+            if batch.file and batch.file.is_object and batch.file.path not in named
         }.values()
     for segment in dropped:
         files += [file for file in (segment.txnindex, segment.snapshot) if file is not None]
-    oldest_record = oldest_record_of(dropped_batches)
-    if files or dropped or oldest_record is not None:
-        indexes = tuple(segment.index for segment in dropped)
-        deletion = PendingDeletion(draft.slot, "", tuple(files), indexes, oldest_record)
-        draft.pending_deletions = (*draft.pending_deletions, deletion)
+    deletion = PendingDeletion(
+        draft.slot,
+        files=tuple(files),
+        indexes=tuple(segment.index for segment in dropped),
+        oldest_record=oldest_record_of(dropped_batches),
+        oldest_shared_ms=oldest_shared_ms_of(dropped_batches),
+    )
+    add_pending_deletion(draft, deletion)
 
 
 def _removed_end_slot(partition: Partition, entry: LogStartMoved) -> int:

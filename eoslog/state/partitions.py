@@ -19,7 +19,7 @@ from eoslog.errors import (
 )
 from eoslog.state.draft import Draft
 from eoslog.state.entries import SegmentSealed, TopicConfig
-from eoslog.state.entry_fields import FileReference
+from eoslog.state.entry_fields import FileReference, SharedPosition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import (
     NO_SLOT,
@@ -35,8 +35,10 @@ from eoslog.state.sequences import check_sequence, move_segment_start, with_batc
 from eoslog.state.store_state import Moment, PendingDeletion, StoreState, Topic
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
 
-LONGEST_IN_RECORDS_MS = 6 * 3600 * 1000
-"""A segment with rows in records may be sealed after this time (ms), however small it is."""
+LONGEST_EMBEDDED_MS = 6 * 3600 * 1000
+"""A segment with rows in records or shared objects may be sealed after this time (ms), however small it is."""
+LONGEST_UNNAMED_MS = 24 * 3600 * 1000
+"""An entry may name a shared object until this time after the time in its path (ms, by the log's time)."""
 
 
 def topic_of(state: StoreState | Draft, topic_id: str) -> Topic:
@@ -80,11 +82,11 @@ def check_object(topic: Topic, partition_id: PartitionId, file: FileReference) -
     """Check that a file is an object in the directory of its partition.
 
     Raises:
-        InvalidEntry: it lies elsewhere, or in a record.
+        InvalidEntry: it lies elsewhere, in a record, or in a shared object.
     """
     check_file_place(topic, partition_id, file)
-    if file.in_record:
-        raise InvalidEntry(f"file {file.path} must be an object, but is said to be in a record")
+    if not file.is_object:
+        raise InvalidEntry(f"file {file.path} must be an object, but is said to be in a record or in a shared object")
 
 
 def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
@@ -279,10 +281,10 @@ def sealable_end(partition: Partition, config: TopicConfig, now_ms: int, *, of_a
         size += batch.file.length if batch.file is not None else 0
         if size >= config.segment_bytes or count >= config.segment_batches:
             return batch.end_offset
-    # Slots with rows cannot be deleted, so rows in records are sealed earlier.
+    # Slots and shared objects with rows cannot be deleted, so such rows are sealed earlier.
     longest_ms = config.longest_segment_ms
-    if oldest_record_of(decided) is not None:
-        longest_ms = min(longest_ms, LONGEST_IN_RECORDS_MS)
+    if any(not file.is_object for file in _files_of(decided)):
+        longest_ms = min(longest_ms, LONGEST_EMBEDDED_MS)
     if decided and (of_any_age or decided[0].end_time_ms + longest_ms < now_ms):
         return decided[-1].end_offset
     return None
@@ -319,12 +321,14 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     for file in (entry.index, entry.txnindex, entry.snapshot, *entry.data):
         if file is not None:
             check_object(topic, partition_id, file)
-    oldest_record = oldest_record_of(batches)
-    runs = sum(in_record is True for in_record, _ in groupby(file.in_record for file in _files_of(batches)))
-    if len(entry.data) != runs:
-        raise InvalidEntry(f"segment {entry.base_offset} needs {runs} data files for rows in records: {entry.data}")
+    runs = sum(not is_object for is_object, _ in groupby(file.is_object for file in _files_of(batches)))
+    if len(entry.data) < runs or (entry.data and not runs):
+        raise InvalidEntry(
+            f"segment {entry.base_offset} has {runs} runs of files in records and shared objects, but the seal names "
+            f"{len(entry.data)} new data files"
+        )
     size = sum(file.length for file in _files_of(batches))
-    kept = [*(file for file in _files_of(batches) if not file.in_record), *entry.data]
+    kept = [*(file for file in _files_of(batches) if file.is_object), *entry.data]
     partition = draft.edit_partition(partition_id)
     partition.sealed = (
         *partition.sealed,
@@ -348,10 +352,33 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     partition.active_bytes -= size
     partition.segment_base_offset = entry.end_offset
     partition.aborted = [txn for txn in partition.aborted if txn.last_offset >= entry.end_offset]
-    if oldest_record is not None:
-        # Readers that planned before this slot still read the rows in the records.
-        deletion = PendingDeletion(draft.slot, oldest_record=oldest_record)
-        draft.pending_deletions = (*draft.pending_deletions, deletion)
+    # Readers that planned before this slot still read the rows in their records and shared objects.
+    oldest_record, oldest_shared_ms = oldest_record_of(batches), oldest_shared_ms_of(batches)
+    add_pending_deletion(
+        draft, PendingDeletion(draft.slot, oldest_record=oldest_record, oldest_shared_ms=oldest_shared_ms)
+    )
+
+
+def add_pending_deletion(draft: Draft, deletion: PendingDeletion) -> None:
+    """Add what an entry dropped, unless it dropped nothing.
+
+    One record may seal many segments, so its deletions without files become one.
+    """
+    if deletion == PendingDeletion(draft.slot):
+        return
+    kept = draft.pending_deletions
+    if kept and kept[-1].slot == draft.slot and not (kept[-1].has_files or deletion.has_files):
+        deletion = PendingDeletion(
+            draft.slot,
+            oldest_record=_least(kept[-1].oldest_record, deletion.oldest_record),
+            oldest_shared_ms=_least(kept[-1].oldest_shared_ms, deletion.oldest_shared_ms),
+        )
+        kept = kept[:-1]
+    draft.pending_deletions = (*kept, deletion)
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
 
 
 def _files_of(batches: Iterable[Batch]) -> list[FileReference]:
@@ -363,11 +390,55 @@ def oldest_record_of(batches: Iterable[Batch]) -> int | None:
     return min((batch.slot for batch in batches if batch.file is not None and batch.file.in_record), default=None)
 
 
+def oldest_shared_ms_of(batches: Iterable[Batch]) -> int | None:
+    """Return the time of the oldest shared object with rows of these batches (ms); None if there is none."""
+    return min((file.shared.time_ms for file in _files_of(batches) if file.shared is not None), default=None)
+
+
 def oldest_needed_record(state: StoreState) -> int | None:
     """Return the oldest slot whose record has rows that a reader may need; None if no record has any."""
     found = [oldest_record_of(partition.active) for partition in state.partitions.values()]
     found += [deletion.oldest_record for deletion in state.pending_deletions]
     return min((slot for slot in found if slot is not None), default=None)
+
+
+def shared_positions(state: StoreState) -> dict[str, SharedPosition]:
+    """Return where data files are in shared objects, by path: of active segments and of prepared transactions."""
+    files = [file for partition in state.partitions.values() for file in _files_of(partition.active)]
+    for name in state.ongoing:
+        prepared = state.transactions[name].prepared
+        files += [batch.file for batch in prepared.batches] if prepared is not None else []
+    return {file.path: file.shared for file in files if file.shared is not None}
+
+
+def newest_expired_ms(state: StoreState | Draft) -> int:
+    """Return the newest time in the path of shared objects that no entry may name any more (ms, inclusive)."""
+    return max(state.horizon_ms, state.time_ms - LONGEST_UNNAMED_MS)
+
+
+def newest_deletable_ms(state: StoreState, waiting: Iterable[PendingDeletion]) -> int:
+    """Return the newest time in the path of the shared objects that vacuum may delete unless named (ms, inclusive).
+
+    Args:
+        waiting: the deletions whose readers may still run. They need all shared objects from their oldest one on.
+    """
+    needed = [each.oldest_shared_ms for each in waiting if each.oldest_shared_ms is not None]
+    return min([newest_expired_ms(state), *(oldest_ms - 1 for oldest_ms in needed)])
+
+
+def check_shared(draft: StoreState | Draft, file: FileReference) -> None:
+    """Check that vacuum cannot have deleted the shared object of a file.
+
+    Vacuum deletes unnamed shared objects up to ``newest_expired_ms``. This time never decreases.
+
+    Raises:
+        StagedFilesExpired: the time in the object's path is at or before ``newest_expired_ms``.
+    """
+    if file.shared is not None and file.shared.time_ms <= newest_expired_ms(draft):
+        raise StagedFilesExpired(
+            f"file {file.path} was committed too late: vacuum may have deleted shared objects up to "
+            f"{newest_expired_ms(draft)} ms. Write its rows again"
+        )
 
 
 def check_upload(draft: StoreState | Draft, upload_ms: int) -> None:

@@ -23,7 +23,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffset, GroupOffsets
 from eoslog.state.groups import check_offsets, committed_offset
 from eoslog.state.names import PartitionId
-from eoslog.state.partitions import check_object, check_upload, partition_of, topic_of
+from eoslog.state.partitions import check_file_place, check_shared, check_upload, partition_of, topic_of
 from eoslog.state.producer_ids import ProducerIdentity, check_identity, prepared_identity
 from eoslog.state.sequences import MAX_EPOCH
 from eoslog.state.store_state import GroupPartition, StoreState, Transaction, TransactionState
@@ -118,7 +118,11 @@ def check_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
     for batch in entry.batches:
         partition_id = PartitionId(batch.topic_id, batch.partition)
         partition_of(draft, partition_id)
-        check_object(topic_of(draft, batch.topic_id), partition_id, batch.file)
+        check_file_place(topic_of(draft, batch.topic_id), partition_id, batch.file)
+        if batch.file.in_record:
+            # It may wait for longer than slots are kept.
+            raise InvalidEntry(f"file {batch.file.path} of a prepared transaction must not be in a record")
+        check_shared(draft, batch.file)
     for offsets in entry.offsets:
         check_offsets(draft, offsets)
     return transaction

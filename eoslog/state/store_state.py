@@ -254,6 +254,14 @@ class PendingDeletion(NamedTuple):
     """Index files of sealed segments. All files that they name are dropped with them."""
     oldest_record: int | None = None
     """The oldest slot whose record has rows that are dropped; None if no record has any."""
+    oldest_shared_ms: int | None = None
+    """The time of the oldest shared object with rows that are dropped (``SharedPosition.time_ms``); None if no shared
+    object has any."""
+
+    @property
+    def has_files(self) -> bool:
+        """True if objects are dropped: those of this deletion alone."""
+        return bool(self.prefix or self.files or self.indexes)
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from eoslog.state.entries import (
 from eoslog.state.groups import without_topic
 from eoslog.state.names import check_topic_name
 from eoslog.state.partition_state import Partition
-from eoslog.state.partitions import oldest_record_of
+from eoslog.state.partitions import oldest_record_of, oldest_shared_ms_of
 from eoslog.state.store_state import PendingDeletion, SchemaVersion, StoreState, Topic
 
 
@@ -201,9 +201,7 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
     topic = _incarnation(draft, entry.topic, entry.topic_id)
     del draft.topic_ids[entry.topic]
     del draft.topics[entry.topic_id]
-    oldest_record = oldest_record_of(
-        batch for partition_id in topic.partition_ids() for batch in draft.partitions[partition_id].active
-    )
+    batches = [batch for partition_id in topic.partition_ids() for batch in draft.partitions[partition_id].active]
     for partition_id in topic.partition_ids():
         del draft.partitions[partition_id]
     for name, group in list(draft.groups.items()):
@@ -212,7 +210,12 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
             draft.groups[name] = forgotten
     draft.pending_deletions = (
         *draft.pending_deletions,
-        PendingDeletion(draft.slot, topic.prefix, oldest_record=oldest_record),
+        PendingDeletion(
+            draft.slot,
+            topic.prefix,
+            oldest_record=oldest_record_of(batches),
+            oldest_shared_ms=oldest_shared_ms_of(batches),
+        ),
     )
 
 

@@ -31,6 +31,7 @@ from eoslog.state.partitions import (
     append_staged,
     check_batch,
     check_file_place,
+    check_shared,
     check_upload,
     partition_of,
     place_marker,
@@ -98,6 +99,7 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
         check_not_prepared(transaction)
     if not entry.file.in_record:
         check_upload(draft, entry.upload_ms)
+        check_shared(draft, entry.file)
     draft.take_file(entry.file)
     if entry.base_offset != partition.next_offset:
         entry = entry.model_copy(update={"base_offset": partition.next_offset})
@@ -313,6 +315,8 @@ def _check_content(draft: Draft, entry: TransactionEnded) -> None:
         if entry.upload_ms is None:
             raise InvalidEntry("staged files need the time of their upload")
         check_upload(draft, entry.upload_ms)
+        for batch in entry.batches:
+            check_shared(draft, batch.file)
     for offsets in entry.offsets:
         check_offsets(draft, offsets)
 

@@ -92,7 +92,7 @@ class ObjectStore(ABC):
         self.recent = RecentObjects()
         """The lines of files in records that this process has read or written recently, by the path of the slot."""
         self.recently_put = RecentObjects(1 << 20)
-        """When this process has put a file in a record as an object, too (ms by the store's clock), by its path."""
+        """When this process has put an embedded file as an object, too (ms by the store's clock), by its path."""
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL and options, and call eoslog.connect() there")

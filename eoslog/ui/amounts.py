@@ -15,12 +15,12 @@ class Amount(NamedTuple):
     """High watermarks minus log starts. Control rows and aborted rows count, too."""
     bytes: int
     files: int
-    """The number of data files that are objects."""
+    """The number of data files that are objects of their own."""
 
 
 def amount_of(partition: Partition) -> Amount:
     """Return the amount of data in a partition. No file is read."""
-    active = {batch.file.path for batch in partition.active if batch.file is not None and not batch.file.in_record}
+    active = {batch.file.path for batch in partition.active if batch.file is not None and batch.file.is_object}
     return Amount(
         partition.high_watermark - partition.log_start_offset,
         partition.active_bytes + sum(segment.bytes for segment in partition.sealed),

@@ -324,7 +324,15 @@ class PartitionVerification:
     """The verification of one partition in a state. Before it reports a finding, it asks the newest state."""
 
     def __init__(
-        self, live: Live, state: StoreState, slot: int, topic: Topic, partition_id: PartitionId, *, with_data: bool
+        self,
+        live: Live,
+        state: StoreState,
+        slot: int,
+        topic: Topic,
+        partition_id: PartitionId,
+        *,
+        shared_bytes: Mapping[str, int],
+        with_data: bool,
     ) -> None:
         self._live = live
         self._store: ObjectStore = live.log.store
@@ -332,6 +340,8 @@ class PartitionVerification:
         self._slot = slot
         self._topic = topic
         self._partition_id = partition_id
+        self._shared_bytes = shared_bytes
+        """The sizes of all shared objects by path, listed after the state was read."""
         self._finding = partial(finding, topic=topic.topic, partition=partition_id.partition)
         self._with_data = with_data
         self._partition = state.partitions[partition_id]
@@ -412,7 +422,18 @@ class PartitionVerification:
             yield from (self._of_source(source, each) for each in found)
 
     def _absent(self, file: FileReference) -> Finding | None:
-        """Return a finding if a file is missing or has another length than its entry says, by the LIST."""
+        """Return a finding if a file is missing or has another length than its entry says, by the LIST.
+
+        A shared object must have all bytes of the file.
+        """
+        if file.shared is not None:
+            size = self._shared_bytes.get(file.shared.path)
+            if size is None:
+                return finding(Kind.DATA_MISSING)
+            if size < file.shared.position + file.length:
+                end = file.shared.position + file.length
+                return finding(Kind.DATA_DAMAGED, problem=f"has {size} bytes, but an entry names those up to {end}")
+            return None
         info = self._listed.get(file.path)
         if info is None:
             return finding(Kind.DATA_MISSING)
@@ -439,7 +460,8 @@ class PartitionVerification:
 
     def _at(self, file: FileReference, found: Finding) -> Finding:
         """Return a finding with the place of a data file."""
-        return replace(found, path=file.path, topic=self._topic.topic, partition=self._partition_id.partition)
+        path = file.object_path or file.path
+        return replace(found, path=path, topic=self._topic.topic, partition=self._partition_id.partition)
 
     def _of_source(self, source: SourceFile, found: Finding) -> Finding:
         """Return a finding with the place of a data file, and all its offsets if it has none."""

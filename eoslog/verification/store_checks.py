@@ -16,8 +16,10 @@ from eoslog.log.slots import SLOTS
 from eoslog.session.description import DESCRIPTION_PATH, StoreDescription, decode_description
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
+from eoslog.state.entry_fields import SHARED_OBJECTS
 from eoslog.state.invariants import broken_in_store
 from eoslog.state.names import PartitionId
+from eoslog.state.partitions import shared_positions
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.state.transactions import timed_out
@@ -132,9 +134,15 @@ def verify(
     live = Live(log)
     yield from conditions(live, state, log.store.clock.now_ms())
     chosen = _chosen_partitions(state, topic)
+    # After the state was read, so that the LIST has each shared object that it names.
+    shared = log.store.list(SHARED_OBJECTS) if shared_positions(state) else ()
+    shared_bytes = {info.path: info.size for info in shared}
     for number, (each, partition_id) in enumerate(chosen):
         progress("partitions", number, len(chosen))
-        yield from PartitionVerification(live, state, slot, each, partition_id, with_data=with_data).findings()
+        partition = PartitionVerification(
+            live, state, slot, each, partition_id, shared_bytes=shared_bytes, with_data=with_data
+        )
+        yield from partition.findings()
     progress("partitions", len(chosen), len(chosen))
     if topic is None:
         yield from find_unexpected(live, description_path, verification.checkpoint_objects)

@@ -11,7 +11,9 @@ from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.log.append_client import APPEND_KEY_PATH
 from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of
 from eoslog.session.description import COPY_DIRECTORY
+from eoslog.state.entry_fields import SHARED_OBJECT, SHARED_OBJECTS, shared_object_time_ms
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
+from eoslog.state.partitions import newest_deletable_ms, shared_positions
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY
@@ -76,10 +78,11 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
         checkpoint_objects: the objects of the checkpoints that the log names.
     """
     store = live.log.store
-    unknown, old_checkpoints = _Unknown(), Unreferenced()
+    unknown, old_checkpoints, old_shared = _Unknown(), Unreferenced(), Unreferenced()
     probes = 0
     of_topics: set[str] = set()
     topics, refused = live.read(_names), dict[str, Unreferenced]()
+    named, deletable_ms = live.read(_shared_objects)
     for info in store.list(""):
         now_ms = store.clock.now_ms()
         path = info.path
@@ -90,6 +93,9 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
             # Objects of replaced checkpoints are deleted after some time, so report only old ones.
             if path not in checkpoint_objects and info.last_modified_ms < now_ms - STAGED_MAX_AGE_MS:
                 old_checkpoints.add(info, now_ms)
+        elif SHARED_OBJECT.fullmatch(path):
+            if path not in named and shared_object_time_ms(path) <= deletable_ms:
+                old_shared.add(info, now_ms)
         elif path.startswith(PROBE_DIRECTORY):
             probes += info.last_modified_ms < now_ms - LEFTOVER_AGE_MS
         elif path.startswith(COPY_DIRECTORY):
@@ -112,6 +118,7 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
     for topic, files in refused.items():
         yield from files.findings(f"{topic}/{PARTITION_COLUMN}=", topic)
     yield from old_checkpoints.findings(CHECKPOINTS)
+    yield from old_shared.findings(SHARED_OBJECTS)
     if unknown.count:
         yield finding(Kind.FILES_UNKNOWN, unknown.shown[0], count=unknown.count, shown=", ".join(unknown.shown))
     if probes:
@@ -130,6 +137,12 @@ def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], 
 
 def _names(state: StoreState) -> set[str]:
     return {topic.topic for topic in state.topics.values()}
+
+
+def _shared_objects(state: StoreState) -> tuple[set[str], int]:
+    """Return the shared objects that the state names, and the newest time of those that vacuum would delete (ms)."""
+    named = {position.path for position in shared_positions(state).values()}
+    return named, newest_deletable_ms(state, state.pending_deletions)
 
 
 def _topics(state: StoreState) -> set[str]:

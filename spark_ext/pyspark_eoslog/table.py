@@ -19,9 +19,9 @@ from eoslog.errors import InvalidOption, NotAStore, StoreVanished, UnknownTopicO
 from eoslog.maintenance.key_compaction import KeyCompactionReport
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.read.columns import TRANSACTION_COLUMNS
+from eoslog.read.embedded_files import put_embedded_files
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.read.record_files import put_files_of_records
 from eoslog.read.scan import Scan
 from eoslog.read.topics_snapshot import topics_snapshot
 from eoslog.session.client_options import named_otherwise
@@ -129,8 +129,8 @@ class EosLogTable:
         Rows, offsets, names and types are the same as with ``spark.read.format("eoslog")``; every column may be null.
         This call plans the read once, so the DataFrame shows the same rows as long as its files exist. Vacuum keeps a
         replaced file for ``deleted_file_retention_ms`` (24 hours). After that, reading a deleted file is an error.
-        Spark does not compare the lengths and checksums of files with the log, as ``format("eoslog")`` does. Rows that
-        are in records are put as files first, which needs the permission to put them.
+        Spark does not compare the lengths and checksums of files with the log, as ``format("eoslog")`` does. Rows in
+        records and shared objects are put as files first, which needs the permission to put them.
 
         Args:
             isolation_level: ``read_committed`` if None; ``snapshot`` if a slot or a timestamp is given.
@@ -154,7 +154,7 @@ class EosLogTable:
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
-            StoreAccessDenied: rows are in records, and this process may not put them as files.
+            StoreAccessDenied: rows are in records or shared objects, and this process may not put them as files.
         """
 
         def plan(store: Store) -> Scan:
@@ -193,7 +193,7 @@ class EosLogTable:
         of_rows = newest_columns(topic) if latest_by_key else ()
         read = wanted if is_whole else self._columns(topic, list(dict.fromkeys([*wanted.names, *used, *of_rows])))
         files = planned_files(scan.plans, float_columns(topic, read))
-        put_files_of_records(store.object_store, filter(None, (file.record_file for file in files)))
+        put_embedded_files(store.object_store, filter(None, (file.embedded_file for file in files)))
         check_columns(topic, read)
         with native_settings(self._spark):
             frame = native_frame(self._spark, place, topic, files, read)

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-INLINE_LIMITS_BYTES = (0, 1_200, 32 << 10, 1 << 20)
-"""Up to which size a data file travels in the record, of which each process has one. At the second one some files do,
-and some do not."""
-
 
 @dataclass(frozen=True)
 class Focus:
@@ -22,7 +18,8 @@ class Focus:
     """Among faults."""
     has_queue: bool = False
     """Whether the processes run on one host and queue up before they append."""
-    inline_limits_bytes: tuple[int, ...] = INLINE_LIMITS_BYTES
+    embeds_files: bool = True
+    """Whether data files may be in records and shared objects."""
 
 
 FOCUSES: Mapping[str, Focus] = {

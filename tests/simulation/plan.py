@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from eoslog.state.sequences import LAST_USABLE_EPOCH
 from tests.simulation.append_services import AppendServiceProcess, LogAppendServiceProcess
 from tests.simulation.faults import Faults
-from tests.simulation.focus import FOCUSES, INLINE_LIMITS_BYTES, Focus
+from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.ledger import Ledger
 from tests.simulation.list_append import ListAppend
 from tests.simulation.log_services import FastLogWriter, LogReader, LogThreads, LogUpkeep, LogWriter, SlowLogWriter
@@ -168,7 +168,8 @@ class Plan:
     """Of a producer id: a small one has it rolled over within a history."""
     has_queue: bool = False
     """Whether the processes run on one host and queue up before they append."""
-    inline_limits_bytes: tuple[int, ...] = INLINE_LIMITS_BYTES
+    embeds_files: bool = True
+    """Whether data files may be in records and shared objects."""
     kept: frozenset[str] | None = field(default=None, repr=False)
     """The only events of chance that happen; None: all."""
 
@@ -214,7 +215,7 @@ class Plan:
             services=focus.services,
             faults=faults,
             has_queue=focus.has_queue,
-            inline_limits_bytes=focus.inline_limits_bytes,
+            embeds_files=focus.embeds_files,
         )
 
     @classmethod
@@ -266,7 +267,6 @@ class Plan:
         return cls(
             **value
             | {"services": tuple(value["services"]), "faults": Faults(**value["faults"])}
-            | {"inline_limits_bytes": tuple(value["inline_limits_bytes"])}
             | {"kept": None if kept is None else frozenset(kept)}
         )
 

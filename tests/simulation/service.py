@@ -20,6 +20,10 @@ T = TypeVar("T")
 SLOT_RETENTION_MS = 3_600_000
 PATIENCES_MS = (1, 200, 20_000)
 """For how long a process asks what became of its slot; the impatient are often not told."""
+INLINE_LIMITS_BYTES = (0, 1_200, 32 << 10, 1 << 20)
+"""Up to which size a data file travels in the record; at the second one some do, and some do not."""
+SHARED_LIMITS_BYTES = (0, 8 << 20)
+"""Up to which size a data file shares an object."""
 IN, OUT, OTHER, JOB, TABLE, SPARK, TOTALS = "in", "out", "other", "job", "table", "spark", "totals"
 PARTITIONS = {IN: 2, OUT: 2, OTHER: 1, JOB: 2, TABLE: 1, SPARK: 2, TOTALS: 1}
 """The topics, and how many partitions each has."""
@@ -31,11 +35,16 @@ def open_store(process: Process, *, has_threads: bool = False) -> Store:
     """The store, as a process that was just started holds it."""
     environment = SimulatedEnvironment(process, has_threads=has_threads)
     patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
+    inline_bytes, shared_bytes = 0, 0
+    if process.world.embeds_files:
+        inline_bytes = process.world.choices.stream(f"{process.name} inline limit").choice(INLINE_LIMITS_BYTES)
+        shared_bytes = process.world.choices.stream(f"{process.name} shared limit").choice(SHARED_LIMITS_BYTES)
     config = LogConfig(
         slot_retention_ms=SLOT_RETENTION_MS,
         checkpoint_slots=8,
         commit_timeout_ms=patience_ms,
-        inline_limit_bytes=process.world.choices.stream(f"{process.name} inline limit").choice(process.world.inline_limits_bytes),
+        inline_limit_bytes=inline_bytes,
+        shared_limit_bytes=shared_bytes,
     )
     tail_bytes = process.world.tail_bytes
     store = Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)

@@ -205,7 +205,7 @@ def _world(plan: Plan) -> World:
     world.faults = replace(world.faults, unordered_lists=plan.faults.unordered_lists)
     world.tail_bytes, world.date_grain_ms, world.switches = plan.tail_bytes, plan.date_grain_ms, plan.switches
     world.line = Line() if plan.has_queue else None
-    world.inline_limits_bytes = plan.inline_limits_bytes
+    world.embeds_files = plan.embeds_files
     return world
 
 

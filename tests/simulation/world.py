@@ -231,7 +231,7 @@ class World:
         self.stopping = False
         """Services end in order and are not started again."""
         self.tail_bytes = 0
-        self.inline_limits_bytes: tuple[int, ...] = (0,)
+        self.embeds_files = False
         """How much of the log's tail a record repeats: none, as on local disk, or some, as on S3."""
         self.line: Line | None = None
         """The processes that queue up before they append; None if they do not, as on S3."""

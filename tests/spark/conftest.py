@@ -47,7 +47,7 @@ def settings_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def files_are_objects(files_are_objects: None, settings_file: Path) -> Iterator[None]:
     """Let no rows travel in records, also in the processes of Spark."""
-    settings_file.write_text("[log]\ninline_limit_bytes = 0\n")
+    settings_file.write_text("[log]\ninline_limit_bytes = 0\nshared_limit_bytes = 0\n")
     yield
     settings_file.write_text("")
 

@@ -111,6 +111,7 @@ def store(root: str) -> eoslog.Store:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("files_are_objects")
 def test_tasks_of_a_killed_worker_or_executor_handle_each_row_once(
     start_driver: StartDriver, store: eoslog.Store, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_tasks_of_a_killed_worker_or_executor_handle_each_row_once(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("files_are_objects")
 def test_the_slower_of_two_attempts_at_once_leaves_files_that_vacuum_takes(
     start_driver: StartDriver, store: eoslog.Store, tmp_path: Path
 ) -> None:

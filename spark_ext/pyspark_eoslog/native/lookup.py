@@ -24,8 +24,8 @@ import pyarrow as pa
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.format.statistics import may_hold_nan
+from eoslog.read.embedded_files import EmbeddedFile, embedded_file_of
 from eoslog.read.planner import FileSlice, PartitionPlan
-from eoslog.read.record_files import RecordFile, record_file_of
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9-]+\.parquet")
 Interval = tuple[int, int, int]
@@ -73,8 +73,8 @@ class PlannedFile:
     times: tuple[TimedRows, ...]
     may_hold_nan: frozenset[str] = frozenset()
     """The floating-point columns that are read and may hold NaN, by the statistics in the log."""
-    record_file: RecordFile | None = None
-    """The file in its record; None if it is an object of its own."""
+    embedded_file: EmbeddedFile | None = None
+    """The file in its record or shared object; None if it is an object of its own."""
 
     @property
     def name(self) -> str:
@@ -126,7 +126,7 @@ def _planned_file(plan: PartitionPlan, slices: Sequence[FileSlice], with_nan: fr
         offsets,
         tuple(TimedRows(*each) for each in _joined((_rows_of(each), each.timestamp) for each in slices)),
         with_nan,
-        record_file_of(slices),
+        embedded_file_of(slices),
     )
 
 

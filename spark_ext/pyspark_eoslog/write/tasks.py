@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from eoslog import Topic
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.format.column_types import kind_of
-from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile, upload_beyond
+from eoslog.format.file_writer import DataFileWriter, Placement, TopicTarget, WrittenFile
 from eoslog.producer.job import WorkVersion, check_task
 from eoslog.producer.new_columns import NewColumns
 from eoslog.producer.rows import rows_by_partition, rows_to_write
@@ -182,8 +182,8 @@ def _upload(
         files += writer.make_room(now_ms())
     # The rows of a repetition are only described, never sent.
     inline_limit_bytes = 0 if isinstance(store, _NoUploads) else plan.inline_limit_bytes
-    files += writer.flush(now_ms(), inline_limit_bytes)
-    return upload_beyond(store, files, _MOST_INLINE_BYTES)
+    # Spark's jobs read large tables as objects, so their files share none.
+    return files + writer.flush(now_ms(), Placement(inline_bytes=inline_limit_bytes, room_bytes=_MOST_INLINE_BYTES))
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -136,7 +136,7 @@ def files_named_however_old() -> Iterator[None]:
         ("table0", "writer0", "focus-compactor0", "daemon0", "daemon1", "reader0", "reader1", "reader2"),
         {"pause": 0.05},
         steps=600,
-        inline_limits_bytes=(0,),
+        embeds_files=False,
     )
 )
 def dropped_files_deleted_at_once() -> Iterator[None]:

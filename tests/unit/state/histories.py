@@ -25,7 +25,7 @@ from eoslog.state.entries import (
     TopicDeleted,
     TopicSchema,
 )
-from eoslog.state.entry_fields import FileReference
+from eoslog.state.entry_fields import FileReference, SharedPosition, shared_object_path
 from eoslog.state.expiry import ExpireUnused
 from eoslog.state.group_entries import GroupMember, GroupOffsets
 from eoslog.state.group_members import plan_group_change
@@ -172,6 +172,13 @@ class History:
         request = AppendBatches([batch.model_copy(update={"file": file})], {file.path: bytes(file.length)})
         (appended,) = self.append(request.apply)
         return int(appended.base_offset)
+
+    def send_shared(self, identity: ProducerIdentity, base_sequence: int = 0, **options: Any) -> int:
+        """Append a batch whose file is in a shared object; the answer is its base offset."""
+        batch = self.batch(identity, base_sequence, **options)
+        batch = batch.model_copy(update={"file": shared(batch.file, self.now_ms)})
+        base_offset: int = self.append(lambda draft: draft.append(batch).base_offset)
+        return base_offset
 
     def send(self, identity: ProducerIdentity, base_sequence: int = 0, count: int = 1, **options: Any) -> int:
         batch = self.batch(identity, base_sequence, count, **options)
@@ -370,6 +377,12 @@ class History:
 def in_record(file: FileReference) -> FileReference:
     """A data file whose content, so many zeros, is in the record."""
     return file.model_copy(update={"in_record": True, "crc32c": crc32c(bytes(file.length))})
+
+
+def shared(file: FileReference, upload_ms: int, position: int = 0) -> FileReference:
+    """A data file whose content is in a shared object."""
+    path = shared_object_path(upload_ms, "5" * 32)
+    return file.model_copy(update={"shared": SharedPosition(path=path, position=position)})
 
 
 def offsets_of(

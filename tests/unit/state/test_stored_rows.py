@@ -36,6 +36,7 @@ MAY_BE_NULL = {
     "partitions: active[].file",
     "partitions: active[].file.footer_crc32c",
     "partitions: active[].file.in_record",
+    "partitions: active[].file.shared",
     "partitions: active[].control",
     "partitions: active[].transactional_id",
     "partitions: active[].statistics",
@@ -57,6 +58,7 @@ def bodies() -> dict[str, bytes]:
     history.send(identity, 0)
     identity = history.abort(identity)
     history.send_in_record(identity, 0)
+    history.send_shared(identity, 1)
     history.prepare(identity, offsets=(offsets_of("g", 1),))
     history.append(lambda draft: draft.append(GroupDeleted(group="g")))
     identity = history.init("groups")

@@ -33,7 +33,7 @@ COLUMNS = pa.schema(
     ]
 )
 
-FILES_ARE_OBJECTS = LogConfig(inline_limit_bytes=0)
+FILES_ARE_OBJECTS = LogConfig(inline_limit_bytes=0, shared_limit_bytes=0)
 
 
 def small_history(store: Store) -> Store:

@@ -1,4 +1,7 @@
-"""Files in records, for programs that read the data files of a store by themselves and know only objects."""
+"""Embedded files, for programs that read the data files of a store by themselves and know only objects.
+
+A file is embedded while its content is in a record or in a shared object. A seal ends this.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,29 @@ from eoslog.errors import StoreAccessDenied
 from eoslog.format.checked_files import read_files
 from eoslog.read.planner import FileSlice
 from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.storage.object_store import ObjectStore
 
 _FILES_AT_ONCE = 64
 _LONGEST_TRUST_MS = 3_600_000
 
 
-class RecordFile(NamedTuple):
-    """A data file in a record."""
+class EmbeddedFile(NamedTuple):
+    """A data file in a record or a shared object."""
 
     file: FileReference
     slot: int
-    """The slot of the record."""
+    """The slot that gave its rows their offsets. Its record may have the content."""
 
 
-def put_files_of_records(store: ObjectStore, files: Iterable[RecordFile]) -> None:
-    """Put files that are in records as objects at their paths, too.
+def put_embedded_files(store: ObjectStore, files: Iterable[EmbeddedFile]) -> None:
+    """Put embedded files as objects at their paths, too.
 
-    An object has the same bytes as the record, so several processes may put it. Readers of the log do not use it.
+    An object has the same bytes as the embedded file, so several processes may put it. Readers of the log do not use
+    it.
 
     Raises:
-        CorruptRecord: a record lacks its file.
+        CorruptRecord: a record or a shared object lacks its file.
         StoreUnavailable, StoreAccessDenied
     """
     now_ms = store.clock.now_ms()
@@ -43,8 +48,9 @@ def put_files_of_records(store: ObjectStore, files: Iterable[RecordFile]) -> Non
             store.put_new([(each.file.path, body) for each, body in zip(group, found, strict=True)])
         except StoreAccessDenied as error:
             error.add_note(
-                "Some rows are in records. A program that reads data files by itself needs them as files, and this "
-                "process may not put them. Read the rows through eoslog, or let a coordinator seal the topic"
+                "Some rows are in records or shared objects. A program that reads data files by itself needs them as "
+                "files, and this process may not put them. Read the rows through eoslog, or let a coordinator seal the "
+                "topic"
             )
             raise
         for each in group:
@@ -58,7 +64,9 @@ def _is_put(store: ObjectStore, path: str, now_ms: int) -> bool:
     return put_ms is not None and now_ms - int(put_ms) < _LONGEST_TRUST_MS
 
 
-def record_file_of(slices: Sequence[FileSlice]) -> RecordFile | None:
+def embedded_file_of(slices: Sequence[FileSlice]) -> EmbeddedFile | None:
     """Return the file of these slices; None if it is an object of its own."""
     first = slices[0]
-    return None if first.record_slot is None else RecordFile(first.file, first.record_slot)
+    if first.record_slot is None and first.shared is None:
+        return None
+    return EmbeddedFile(first.file, NO_SLOT if first.record_slot is None else first.record_slot)

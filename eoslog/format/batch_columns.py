@@ -140,8 +140,7 @@ class BatchColumns:
             self.base_offset[rows].tolist(),
             self.record_count[rows].tolist(),
             self.last_offset_delta[rows].tolist(),
-            map(
-                _file,
+            _file_of_each(
                 self.path.take(taken).to_pylist(),
                 self.length[rows].tolist(),
                 self.crc32c[rows].tolist(),
@@ -278,6 +277,16 @@ def _files(column: Any) -> tuple[Any, Numbers, Numbers, Numbers]:
     if ((footers < -1) | (footers >= 2**32)).any():
         raise CorruptRecord(f"a file's {_FOOTER_CRC32C} is not a number from 0 to {2**32 - 1}")
     return path, lengths, checksums, footers
+
+
+def _file_of_each(*columns: list[Any]) -> Iterator[FileReference | None]:
+    """Yield the file of each row. Neighboring rows of one file have the same object, because making one is slow."""
+    before: tuple[Any, ...] = ()
+    file: FileReference | None = None
+    for row in zip(*columns, strict=True):
+        if row != before:
+            before, file = row, _file(*row)
+        yield file
 
 
 def _file(path: str | None, length: int, crc32c: int, footer: int) -> FileReference | None:

@@ -176,7 +176,7 @@ def test_each_version_shows_the_snapshot_at_its_slot(config: TopicConfig, histor
     topic.check()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(configs, st.lists(rounds, min_size=2, max_size=8))
 def test_a_stream_that_skips_removals_gets_each_row_of_the_other_versions_once(
     config: TopicConfig, history: list[list[tuple[Any, ...]]]

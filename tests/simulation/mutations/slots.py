@@ -202,7 +202,7 @@ def append_id_looked_for_in_the_newest_record() -> Iterator[None]:
         yield
 
 
-@mutation(Focus(("writer0", "writer0"), {"pause": 0.1}, steps=500))
+@mutation(Focus(("focus-writer0", "focus-writer0", "focus-writer0"), {"pause": 0.1}, steps=500))
 def answer_from_the_newest_state() -> Iterator[None]:
     """The answer to an init is read from the newest state, not at its own slot: two producers hold one epoch."""
     original = TransactionManager.initialise

@@ -16,7 +16,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
+.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,11 +83,14 @@ SIMULATE := $(BIN)/python -m tests.simulation.run
 
 QUICK_SEEDS ?= 300
 SHORT_STEPS := 100
-test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (12 minutes on 2 cores)
+test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (35 minutes on 2 cores)
 
-test-unit: setup s3-server ## The part of them without Spark and the simulation; prints the coverage
-	COVERAGE_CORE=$(COVERAGE_CORE) $(PYTEST) -m "not slow" --cov --cov-report= \
-		tests --ignore=tests/simulation --ignore=tests/spark
+UNIT_TESTS := -m "not slow" tests --ignore=tests/simulation --ignore=tests/spark
+test-unit: setup s3-server ## The part of them without Spark and the simulation
+	$(PYTEST) $(UNIT_TESTS)
+
+coverage: setup s3-server ## Run test-unit with the coverage, which takes half as long again
+	COVERAGE_CORE=$(COVERAGE_CORE) $(PYTEST) --cov --cov-report= $(UNIT_TESTS)
 	@echo "Coverage of these tests: the ten modules with the least, and all"
 	@$(BIN)/python -m coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
 

@@ -24,6 +24,7 @@ from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore, StoredObject
 from eoslog.storage.recent_objects import RecentObjects
 from eoslog.verification.findings import Kind
+from tests.unit.session.clock import Clock
 
 HOUR_MS = 3_600_000
 
@@ -428,14 +429,3 @@ def test_a_coordinator_moves_rows_out_of_old_slots_and_deletes_those(environment
         clock.now += HOUR_MS
     assert not [info for info in objects.list(SLOTS) if info.path == slot_path(oldest)]
     assert values(Store(objects, clock)) == [b"%d" % number for number in range(6)]
-
-
-class Clock(Environment):
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def monotonic_ms(self) -> int:
-        return self.now

@@ -20,22 +20,12 @@ from eoslog.state.entry_fields import SHARED_OBJECTS
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.verification.findings import Kind
+from tests.unit.session.clock import Clock
 
 HOUR_MS = 3_600_000
 PARTITIONS = 3
 ROW_BYTES = 40_000
 """Larger than the limit for files in records."""
-
-
-class Clock(Environment):
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def monotonic_ms(self) -> int:
-        return self.now
 
 
 @pytest.fixture

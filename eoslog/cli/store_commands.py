@@ -207,8 +207,8 @@ def vacuum(
 
     A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
     vacuum.deleted_file_retention_ms and log.slot_retention_ms are the least ages of what is deleted. A job whose commit
-    comes later than the first of them after its first upload fails with StagedFilesExpired. An unused object that
-    several files share is deleted after 24 hours.
+    comes later than the first of them after its first upload fails with StagedFilesExpired. Only an object
+    that several files share is deleted earlier: 24 hours after its upload, if it is unused.
     """
     store, ages = session.store(), session.settings.vacuum
     with progress("reading the list of files"):

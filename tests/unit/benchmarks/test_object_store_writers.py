@@ -55,15 +55,15 @@ def test_a_process_without_turns_has_no_queue(tmp_path: Path) -> None:
 
 @pytest.mark.s3
 def test_the_proxy_delays_puts_and_counts_the_requests_that_the_clients_count() -> None:
-    case = Case(processes=2, put_ms=20, other_ms=5)
+    case = Case(processes=2, put_ms=100, other_ms=5)
     try:
         with s3_stores() as new_store:
             found = measure(case, new_store(case), seconds=1, warm_up=0)
     except S3ServerMissing as error:
         pytest.skip(str(error))
 
-    # A commit waits for the PUT of its data file and for that of its record.
-    assert min(duration for report in found.reports for duration in report.durations_s) > 0.04
+    # A commit cannot be faster than the PUT of its record, which holds its row.
+    assert min(duration for report in found.reports for duration in report.durations_s) > 0.1
     assert found.proxied
     assert list(found.notes()) == []
 

@@ -41,7 +41,7 @@ def main(files: int) -> None:
         before = reader.requests["GET"]
         scan = reader.scan("flights", predicate=predicate)
         rows = scan.to_table().num_rows
-        lengths = {piece.path: piece.length for plan in scan.plans for piece in plan.slices}
+        lengths = {file.path: file.length for file in scan.planned_files()}
         counts = (len(lengths), sum(lengths.values()), reader.requests["GET"] - before, rows)
         table.add_row(predicate or "none", *(f"{count:,}" for count in counts))
     Console().print(table)

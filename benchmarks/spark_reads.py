@@ -188,8 +188,7 @@ def _produce(store: eoslog.Store, rows: int) -> list[str]:
             ]
             producer.send_table("numbers", pa.Table.from_arrays(columns, schema=COLUMNS))
             producer.flush()
-    slices = store.scan("numbers").plans[0].slices
-    return [str(Path(store.url) / piece.path) for piece in slices]
+    return [str(Path(store.url) / file.path) for file in store.scan("numbers").planned_files()]
 
 
 def _pair(ours: Callable[[], DataFrame], least: Callable[[], DataFrame], turn: int) -> tuple[float, float]:

@@ -22,9 +22,9 @@ from eoslog.errors import (
 )
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import ReadPlanner
+from eoslog.read.row_reader import read_rows
 from eoslog.session.session import Session
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId, TopicPartition, topic_partition
@@ -122,11 +122,11 @@ class PartitionFetch:
         plan = ReadPlanner(self._indexes, topic.topic, isolation).plan(partition, self.position)
         self._planned_end = plan.end_offset
         self._rows_ahead = plan.record_count
-        self._batches = read_slices(
+        self._batches = read_rows(
             self._store,
             plan.topic,
             plan.partition,
-            plan.slices,
+            plan.rows,
             stored_schema(self.topic),
             columns_to_read(self.topic, with_transaction=self._with_transaction),
             threads=1,

@@ -12,9 +12,10 @@ import pyarrow as pa
 from eoslog.consumer.consumer_records import columns_to_read
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.read.file_slices import read_slices
+from eoslog.read.file_rows import FileRows
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import FileSlice, ReadPlanner
+from eoslog.read.planner import ReadPlanner
+from eoslog.read.row_reader import read_rows
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
@@ -46,23 +47,23 @@ def offset_for_time(
         partition.segment_base_offset,
     )
     plan = ReadPlanner(indexes, topic.topic, isolation).plan(partition, max(start, partition.log_start_offset))
-    late = (piece for piece in plan.slices if piece.timestamp >= timestamp_ms)
-    first = next(late, None)
+    late = (rows.only(rows.batches.taken(rows.batches.timestamp >= timestamp_ms)) for rows in plan.rows)
+    first = next((rows for rows in late if len(rows.batches)), None)
     if first is None:
         return None
-    if topic.topic_schema.kind == "columns" and not first.has_gaps:
-        return OffsetAndTimestamp(first.base_offset, first.timestamp)
+    if topic.topic_schema.kind == "columns" and not first.batches.has_gaps[0]:
+        return OffsetAndTimestamp(int(first.batches.base_offset[0]), int(first.batches.timestamp[0]))
     return _first_row(store, topic, partition.id.partition, chain([first], late), timestamp_ms)
 
 
 def _first_row(
-    store: ObjectStore, topic: Topic, partition: int, pieces: Iterable[FileSlice], timestamp_ms: int
+    store: ObjectStore, topic: Topic, partition: int, files: Iterable[FileRows], timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
     everything = columns_to_read(topic)
     records = topic.topic_schema.kind == "records"
     time, offset = ("timestamp", "offset") if records else ("_timestamp", "_offset")
     wanted = pa.schema([everything.field(time), everything.field(offset)])
-    for rows in read_slices(store, topic.topic, partition, pieces, stored_schema(topic), wanted, threads=1):
+    for rows in read_rows(store, topic.topic, partition, files, stored_schema(topic), wanted, threads=1):
         times = rows.column(time).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy()
         late_enough = np.flatnonzero(times >= timestamp_ms)
         if len(late_enough):

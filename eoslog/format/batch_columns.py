@@ -88,7 +88,7 @@ class BatchColumns:
         return sum(column.nbytes for column in vars(self).values() if column is not None)
 
     @cached_property
-    def _files(self) -> npt.NDArray[np.int32] | None:
+    def _file_numbers(self) -> npt.NDArray[np.int32] | None:
         """For each batch, a number of its file; None if each batch has a file of its own."""
         if not self.path.null_count and not self.first_row.any() and len(self.path.unique()) == len(self):
             return None
@@ -99,22 +99,35 @@ class BatchColumns:
     @cached_property
     def file_rows(self) -> Numbers:
         """For each batch, the number of rows of its whole file. All batches of a file are in one segment's index."""
-        if self._files is None:
+        if self._file_numbers is None:
             return self.record_count
         rows = np.zeros(len(self), np.int64)
-        np.add.at(rows, self._files, np.where(self.length >= 0, self.record_count, 0))
-        found: Numbers = rows[self._files]
+        np.add.at(rows, self._file_numbers, np.where(self.length >= 0, self.record_count, 0))
+        found: Numbers = rows[self._file_numbers]
         return found
 
     @cached_property
     def file_base_offset(self) -> Numbers:
         """For each batch, the base offset of the first batch of its file."""
-        if self._files is None:
+        if self._file_numbers is None:
             return self.base_offset
         bases = np.full(len(self), np.iinfo(np.int64).max)
-        np.minimum.at(bases, self._files, self.base_offset)
-        found: Numbers = bases[self._files]
+        np.minimum.at(bases, self._file_numbers, self.base_offset)
+        found: Numbers = bases[self._file_numbers]
         return found
+
+    def file_number(self, rows: Numbers) -> npt.NDArray[np.integer[Any]]:
+        """For each of these batches, return a number of its file. Batches of one file have the same number."""
+        return rows if self._file_numbers is None else self._file_numbers[rows]
+
+    def files(self, rows: Numbers) -> Iterator[FileReference | None]:
+        """For each of these rows, yield its file; None for a control row and for a batch without rows."""
+        return _file_of_each(
+            self.path.take(pa.array(rows)).to_pylist(),
+            self.length[rows].tolist(),
+            self.crc32c[rows].tolist(),
+            self.footer_crc32c[rows].tolist(),
+        )
 
     def has_outcome(self, outcome: Outcome) -> npt.NDArray[np.bool_]:
         """For each row, return True if its transaction has this outcome."""
@@ -140,12 +153,7 @@ class BatchColumns:
             self.base_offset[rows].tolist(),
             self.record_count[rows].tolist(),
             self.last_offset_delta[rows].tolist(),
-            _file_of_each(
-                self.path.take(taken).to_pylist(),
-                self.length[rows].tolist(),
-                self.crc32c[rows].tolist(),
-                self.footer_crc32c[rows].tolist(),
-            ),
+            self.files(rows),
             self.first_row[rows].tolist(),
             [None if each == NO_CONTROL else Control(each) for each in self.control[rows].tolist()],
             self.slot[rows].tolist(),

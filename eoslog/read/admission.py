@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eoslog.format.segment_index import SegmentIndexes
-from eoslog.read.committed_rows import slices_by_commit
+from eoslog.read.committed_rows import rows_by_commit
+from eoslog.read.file_rows import FileRows
 from eoslog.read.isolation import IsolationLevel, is_visible
-from eoslog.read.planner import FileSlice, batches_between
+from eoslog.read.planner import batches_between
 from eoslog.state.names import PartitionId, TopicPartition
 from eoslog.state.partition_state import NO_OFFSET, NO_SLOT, Partition
 
@@ -169,12 +170,12 @@ class Admission:
         """
         budget = _Budget(limits.max_offsets, limits.max_bytes, limits.max_files)
         last = after_slot
-        for slot, slices in self._commits(indexes, partitions, after_slot, newest_slot):
+        for slot, files in self._commits(indexes, partitions, after_slot, newest_slot):
             if limits.are_none:
                 return newest_slot
-            files = _by_path(slices)
-            size = sum(_share(each[0].length, _rows(each), each[0].file_rows) for each in files.values())
-            if not budget.take(_rows(slices), size, set(files)):
+            parts = [(each.file, each.in_file_count, each.file_rows) for each in files if each.file is not None]
+            size = sum(_share(file.length, rows, file_rows) for file, rows, file_rows in parts if rows)
+            if not budget.take(_rows(files), size, {file.path for file, rows, _ in parts if rows}):
                 return last
             last = slot
             if budget.is_spent:
@@ -186,19 +187,19 @@ class Admission:
     ) -> int:
         """Count the rows that were committed in (after_slot, newest_slot]. Stop at ``enough``."""
         rows = 0
-        for _, slices in self._commits(indexes, partitions, after_slot, newest_slot):
-            rows += _rows(slices)
+        for _, files in self._commits(indexes, partitions, after_slot, newest_slot):
+            rows += _rows(files)
             if rows >= enough:
                 break
         return rows
 
     def _commits(
         self, indexes: SegmentIndexes, partitions: Sequence[Partition], after_slot: int, newest_slot: int
-    ) -> Iterator[tuple[int, list[FileSlice]]]:
+    ) -> Iterator[tuple[int, list[FileRows]]]:
         changed = {each.id: each for each in partitions if each.changed_slot > after_slot}
-        commits = slices_by_commit(indexes, changed, after_slot, newest_slot, control_rows=self._control_rows)
-        for slot, _, slices in commits:
-            yield slot, [piece for each in slices.values() for piece in each]
+        commits = rows_by_commit(indexes, changed, after_slot, newest_slot, control_rows=self._control_rows)
+        for slot, _, rows in commits:
+            yield slot, [file for each in rows.values() for file in each]
 
 
 def limit_offsets(
@@ -220,16 +221,8 @@ def limit_offsets(
     return limited
 
 
-def _rows(slices: Sequence[FileSlice]) -> int:
-    return sum(piece.record_count for piece in slices)
-
-
-def _by_path(slices: Sequence[FileSlice]) -> dict[str, list[FileSlice]]:
-    files: dict[str, list[FileSlice]] = {}
-    for piece in slices:
-        if piece.control is None:
-            files.setdefault(piece.path, []).append(piece)
-    return files
+def _rows(files: Sequence[FileRows]) -> int:
+    return sum(each.record_count for each in files)
 
 
 def _share(length: int, rows: int, file_rows: int) -> int:

@@ -10,8 +10,9 @@ import pyarrow as pa
 from eoslog.errors import InvalidOption, OffsetOutOfRange, is_whole_number, quoted
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns
-from eoslog.read.committed_rows import slices_by_commit
-from eoslog.read.planner import FileSlice, PartitionPlan, Slices
+from eoslog.read.committed_rows import rows_by_commit
+from eoslog.read.file_rows import FileRows, ListedRows, PlannedRows
+from eoslog.read.planner import PartitionPlan
 from eoslog.read.scan import Scan
 from eoslog.session.session import Session
 from eoslog.state.names import PartitionId
@@ -39,7 +40,7 @@ class Commit:
         slot: int,
         timestamp: int,
         topics: Mapping[str, Topic],
-        rows: Mapping[PartitionId, tuple[FileSlice, ...]],
+        rows: Mapping[PartitionId, tuple[FileRows, ...]],
     ) -> None:
         self._store = store
         self._topics = topics
@@ -61,18 +62,18 @@ class Commit:
     @property
     def transactions(self) -> tuple[CommittedTransaction, ...]:
         """The transactions of the commit. There are several for the tasks of a job, or if writers shared the slot."""
-        origins = [piece.origin for slices in self._rows.values() for piece in slices]
-        return tuple(
-            dict.fromkeys(
-                CommittedTransaction(origin.transactional_id, origin.producer_id, origin.producer_epoch)
-                for origin in origins
+        found: dict[CommittedTransaction, None] = {}
+        for batches in (rows.batches for files in self._rows.values() for rows in files):
+            producers = (
+                each.tolist() for each in (batches.transactional_id, batches.producer_id, batches.producer_epoch)
             )
-        )
+            found |= dict.fromkeys(map(CommittedTransaction, *producers))
+        return tuple(found)
 
     @property
     def record_count(self) -> int:
         """The number of rows. It is known without reading files."""
-        return sum(piece.record_count for slices in self._rows.values() for piece in slices)
+        return sum(rows.record_count for files in self._rows.values() for rows in files)
 
     def scan(self, topic: str, columns: Sequence[str] | None = None) -> Scan:
         """Return a scan of the commit's rows in one topic. See ``Store.scan`` for the columns.
@@ -86,15 +87,8 @@ class Commit:
                 f"topic {quoted(topic)} was not requested. Use one of: {', '.join(sorted(self._topics))}"
             )
         plans = [
-            PartitionPlan(
-                topic,
-                partition_id.topic_id,
-                partition_id.partition,
-                slices[0].base_offset,
-                slices[-1].gaps_end_offset or slices[-1].base_offset + slices[-1].record_count,
-                Slices([slices]),
-            )
-            for partition_id, slices in sorted(self._rows.items())
+            _plan(topic, partition_id, files)
+            for partition_id, files in sorted(self._rows.items(), key=lambda each: each[0])
             if partition_id.topic_id == known.topic_id
         ]
         wanted = default_columns(known) if columns is None else choose_columns(known, columns)
@@ -107,6 +101,12 @@ class Commit:
             CorruptRecord, StoreUnavailable
         """
         return {topic: self.scan(topic).to_table() for topic in self.topics}
+
+
+def _plan(topic: str, partition_id: PartitionId, files: Sequence[FileRows]) -> PartitionPlan:
+    start, end = int(files[0].batches.base_offset[0]), int(files[-1].batches.end_offset[-1])
+    rows = PlannedRows([ListedRows(files)])
+    return PartitionPlan(topic, partition_id.topic_id, partition_id.partition, start, end, rows)
 
 
 def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_slot: int | None) -> Iterator[Commit]:
@@ -137,5 +137,5 @@ def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_s
             )
     return ExclusiveIterator(
         Commit(store, slot, timestamp, found, rows)
-        for slot, timestamp, rows in slices_by_commit(store.indexes, partitions, after_slot, until)
+        for slot, timestamp, rows in rows_by_commit(store.indexes, partitions, after_slot, until)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,21 +16,21 @@ import numpy as np
 from eoslog.format.batch_columns import NO_CONTROL, BatchColumns
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.stored_columns import LARGEST_OFFSET
+from eoslog.read.file_rows import FileRows, SegmentRows, active_rows
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_rows
-from eoslog.read.planner import FileSlice, SegmentSlices, slice_of
 from eoslog.state.partition_state import Batch, Partition
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-def slices_by_commit(
+def rows_by_commit(
     indexes: SegmentIndexes,
     partitions: Mapping[Key, Partition],
     after_slot: int,
     until_slot: int,
     *,
     control_rows: bool = False,
-) -> Iterator[tuple[int, int, dict[Key, tuple[FileSlice, ...]]]]:
+) -> Iterator[tuple[int, int, dict[Key, tuple[FileRows, ...]]]]:
     """Yield each slot in (after_slot, until_slot] that committed rows, with its log time (ms) and rows by partition.
 
     Args:
@@ -53,8 +53,8 @@ def slices_by_commit(
         if slot is None:
             return
         rows = {key: taken for key, feed in feeds.items() if (taken := feed.take(slot))}
-        time_ms = next(piece.origin.commit_time_ms for slices in rows.values() for piece in slices)
-        yield slot, time_ms, rows
+        first = next(iter(rows.values()))[0]
+        yield slot, int(first.batches.commit_time_ms[0]), rows
 
 
 class _Feed:
@@ -67,7 +67,7 @@ class _Feed:
         self._after_slot = after_slot
         self._until_slot = until_slot
         self._log_start_offset = partition.log_start_offset
-        self._pending: dict[int, list[FileSlice]] = defaultdict(list)
+        self._pending: dict[int, list[FileRows]] = defaultdict(list)
         self._slots: list[int] = []
         """The slots of the pending rows, as a heap."""
         self._parts = self._read(indexes, partition)
@@ -87,7 +87,7 @@ class _Feed:
         if self._reached_slot is not None and self._reached_slot > self._until_slot:
             self._reached_slot = None
 
-    def take(self, slot: int) -> tuple[FileSlice, ...]:
+    def take(self, slot: int) -> tuple[FileRows, ...]:
         """Remove and return the rows of a slot. The slot is at or before ``first_slot``."""
         if self.first_slot != slot:
             return ()
@@ -112,21 +112,22 @@ class _Feed:
         )
         if not self._control_rows:
             wanted &= columns.control == NO_CONTROL
-        slices = SegmentSlices(columns, np.flatnonzero(wanted), self._log_start_offset, LARGEST_OFFSET)
-        for slot, piece in zip(slices.end_slots.tolist(), slices, strict=True):
-            self._put(slot, piece)
+        self._put(SegmentRows(columns, np.flatnonzero(wanted), self._log_start_offset, LARGEST_OFFSET))
 
     def _add_active(self, batches: Sequence[Batch]) -> None:
-        for batch in batches:
-            if (
-                batch.record_count
-                and (self._control_rows or batch.control is None)
-                and is_visible(batch, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
-                and batch.end_offset > self._log_start_offset
-            ):
-                self._put(batch.end_slot, slice_of(batch, self._log_start_offset, LARGEST_OFFSET))
+        wanted = (
+            batch
+            for batch in batches
+            if batch.record_count
+            and (self._control_rows or batch.control is None)
+            and is_visible(batch, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
+            and batch.end_offset > self._log_start_offset
+        )
+        self._put(active_rows(wanted, self._log_start_offset, LARGEST_OFFSET))
 
-    def _put(self, slot: int, piece: FileSlice) -> None:
-        if slot not in self._pending:
-            heapq.heappush(self._slots, slot)
-        self._pending[slot].append(piece)
+    def _put(self, files: Iterable[FileRows]) -> None:
+        for file in files:
+            for slot, rows in file.by_slot():
+                if slot not in self._pending:
+                    heapq.heappush(self._slots, slot)
+                self._pending[slot].append(rows)

@@ -5,13 +5,13 @@ A file is embedded while its content is in a record or in a shared object. A sea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
 from eoslog.errors import StoreAccessDenied
 from eoslog.format.checked_files import read_files
-from eoslog.read.planner import FileSlice
+from eoslog.read.file_rows import FileRows
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.storage.object_store import ObjectStore
@@ -64,9 +64,8 @@ def _is_put(store: ObjectStore, path: str, now_ms: int) -> bool:
     return put_ms is not None and now_ms - int(put_ms) < _LONGEST_TRUST_MS
 
 
-def embedded_file_of(slices: Sequence[FileSlice]) -> EmbeddedFile | None:
-    """Return the file of these slices; None if it is an object of its own."""
-    first = slices[0]
-    if first.record_slot is None and first.shared is None:
+def embedded_file_of(rows: FileRows) -> EmbeddedFile | None:
+    """Return the file of these rows; None if it is an object of its own."""
+    if rows.file is None or (rows.record_slot is None and rows.file.shared is None):
         return None
-    return EmbeddedFile(first.file, NO_SLOT if first.record_slot is None else first.record_slot)
+    return EmbeddedFile(rows.file, NO_SLOT if rows.record_slot is None else rows.record_slot)

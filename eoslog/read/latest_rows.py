@@ -5,7 +5,7 @@ A first pass reads only the keys and offsets. A second pass reads the files that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ import pyarrow as pa
 from eoslog.errors import InvalidOption
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
-from eoslog.read.file_slices import read_slices
-from eoslog.read.planner import FileSlice
+from eoslog.read.file_rows import FileRows
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
+from eoslog.read.row_reader import read_rows
 from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
 
@@ -46,7 +46,7 @@ def read_latest(
     store: ObjectStore,
     topic: str,
     partition: int,
-    slices: Iterable[FileSlice],
+    files: Iterable[FileRows],
     stored: pa.Schema,
     wanted: pa.Schema,
     keys: RowKeys,
@@ -54,7 +54,7 @@ def read_latest(
     predicate: Predicate | None = None,
     threads: int | None = None,
     rows_read: Callable[[int], object] = lambda rows: None,
-    file_done: Callable[[Sequence[FileSlice]], object] = lambda pieces: None,
+    file_done: Callable[[FileRows], object] = lambda rows: None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the newest row of each key, in the order of their offsets. Tombstones and older rows are left out.
 
@@ -62,30 +62,30 @@ def read_latest(
     three times, with 8 bytes for the offset of each.
 
     Args:
-        slices: the slices of the partition's visible rows, without control rows.
+        files: the partition's visible rows by file, without control rows.
         predicate: which of the newest rows to yield. It does not decide which row is the newest.
-        threads: as in ``read_slices``.
-        rows_read, file_done: as in ``read_slices``, for the first pass. It reads every file.
+        threads: as in ``read_rows``.
+        rows_read, file_done: as in ``read_rows``, for the first pass. It reads every file.
 
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
     """
-    pieces = list(slices)
+    files = list(files)
     offset = pa.field("offset" if stored is RECORDS_SCHEMA else "_offset", pa.int64())
     first = pa.schema([*(stored.field(name) for name in keys.key_columns), offset])
     newest = _Newest()
-    for batch in read_slices(
-        store, topic, partition, pieces, stored, first, threads=threads, rows_read=rows_read, file_done=file_done
+    for batch in read_rows(
+        store, topic, partition, files, stored, first, threads=threads, rows_read=rows_read, file_done=file_done
     ):
         newest.add(keys.key_array(batch), batch.column(offset.name))
     offsets = newest.offsets()
-    pieces = [piece for piece in pieces if _may_hold(piece, offsets)]
+    with_newest = [each for each in (_that_may_hold(each, offsets) for each in files) if len(each.batches)]
     second = {field.name: field for field in (*wanted, offset)}
     for name in (*keys.key_columns, *keys.value_columns) if keys.value_columns else ():
         second.setdefault(name, stored.field(name))
     for field in () if predicate is None else predicate.columns:
         second.setdefault(field.name, field)
-    for batch in read_slices(store, topic, partition, pieces, stored, pa.schema(second.values()), threads=threads):
+    for batch in read_rows(store, topic, partition, with_newest, stored, pa.schema(second.values()), threads=threads):
         kept = _are_in(offsets, batch.column(offset.name).to_numpy())
         if keys.value_columns:
             kept &= ~keys.tombstones(batch)
@@ -134,10 +134,10 @@ class _Newest:
         self._keys = self._pending_rows = grouped.num_rows
 
 
-def _may_hold(piece: FileSlice, offsets: npt.NDArray[np.int64]) -> bool:
-    end = piece.base_offset + piece.record_count if piece.gaps_end_offset is None else piece.gaps_end_offset
-    first, last = np.searchsorted(offsets, [piece.base_offset, end])
-    return bool(first < last)
+def _that_may_hold(rows: FileRows, offsets: npt.NDArray[np.int64]) -> FileRows:
+    """Return the batches that may hold a row of these offsets."""
+    first, last = np.searchsorted(offsets, rows.batches.base_offset), np.searchsorted(offsets, rows.batches.end_offset)
+    return rows.only(rows.batches.taken(first < last))
 
 
 def _are_in(offsets: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -17,12 +17,13 @@ from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.embedded_files import embedded_file_of, put_embedded_files
-from eoslog.read.file_slices import read_slices
+from eoslog.read.file_rows import FileRows
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.latest_rows import latest_keys, read_latest
-from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_offset, slices_by_file
+from eoslog.read.planner import PartitionPlan, ReadPlanner, check_offset
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.row_reader import read_rows
 from eoslog.read.time_travel import AsOf, check_created, resolve, timestamp_ms
 from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session, check_partition
@@ -145,17 +146,17 @@ class Scan:
         for plan in self.plans:
             if left == 0:
                 return
-            read = read_slices if self._latest is None else partial(read_latest, keys=self._latest)
+            read = read_rows if self._latest is None else partial(read_latest, keys=self._latest)
             for batch in read(
                 self._store,
                 plan.topic,
                 plan.partition,
-                self._slices(plan, left),
+                self._files(plan, left),
                 self._stored,
                 self.schema,
                 predicate=self._predicate,
                 rows_read=lambda rows: told.step(with_rows, rows),
-                file_done=lambda pieces: told.step(with_file, pieces),
+                file_done=lambda done: told.step(with_file, done),
             ):
                 if left is None:
                     yield batch
@@ -165,10 +166,10 @@ class Scan:
                 if left == 0:
                     return
 
-    def _slices(self, plan: PartitionPlan, most_rows: int | None) -> Iterable[FileSlice]:
+    def _files(self, plan: PartitionPlan, most_rows: int | None) -> Iterable[FileRows]:
         if most_rows is None or self._predicate is not None or self._latest is not None:
-            return plan.slices
-        return _first(plan.slices, most_rows)
+            return plan.rows
+        return _first(plan.rows, most_rows)
 
     def to_table(self, *, progress: Callable[[Progress], object] | None = None) -> pa.Table:
         """Return all rows in the order of ``to_batches``. ``progress`` is called as there."""
@@ -214,8 +215,8 @@ class Scan:
         """Return the files as ``files`` does, and put none. A file may not exist as an object."""
         return [_scan_file(self._store, partition, rows) for partition, rows in self._rows_by_file()]
 
-    def _rows_by_file(self) -> list[tuple[int, list[FileSlice]]]:
-        """Return the slices of each data file, with the partition."""
+    def _rows_by_file(self) -> list[tuple[int, FileRows]]:
+        """Return the rows of each data file, with the partition."""
         if self._latest is not None:
             raise InvalidOption(
                 "the files of a scan with latest_by_key hold older rows too. Read its rows, for example with to_table()"
@@ -223,42 +224,38 @@ class Scan:
         found = []
         left = self._most_rows
         for plan in self.plans:
-            slices = self._slices(plan, left)
-            if left is not None and self._predicate is None:
-                slices = list(slices)
-                left = max(0, left - sum(piece.record_count for piece in slices if not piece.has_gaps))
-            for pieces in slices_by_file(slices):
-                rows = [piece for piece in pieces if piece.control is None]
-                if rows:
+            for rows in self._files(plan, left):
+                if left is not None and self._predicate is None:
+                    _, left = rows.first(left)
+                if len(rows.in_file):
                     found.append((plan.partition, rows))
         return found
 
 
-def _scan_file(store: ObjectStore, partition: int, rows: Sequence[FileSlice]) -> ScanFile:
-    first = rows[0]
+def _scan_file(store: ObjectStore, partition: int, rows: FileRows) -> ScanFile:
+    assert rows.file is not None
+    batches = rows.in_file
+    columns = (batches.first_row, batches.record_count, batches.base_offset, batches.has_gaps)
     return ScanFile(
-        path=first.path,
-        url=f"{store.url}/{first.path}",
-        length=first.length,
-        rows=first.file_rows,
+        path=rows.file.path,
+        url=f"{store.url}/{rows.file.path}",
+        length=rows.file.length,
+        rows=rows.file_rows,
         partition=partition,
         ranges=tuple(
-            RowRange(each.first_row, each.record_count, None if each.has_gaps else each.base_offset) for each in rows
+            RowRange(first_row, row_count, None if has_gaps else base_offset)
+            for first_row, row_count, base_offset, has_gaps in zip(*(each.tolist() for each in columns), strict=True)
         ),
     )
 
 
-def _first(slices: Iterable[FileSlice], rows: int) -> Iterator[FileSlice]:
-    """Yield the slices of the first rows. Slices with gaps do not count: only a file tells how many rows they have."""
-    for piece in slices:
+def _first(files: Iterable[FileRows], rows: int) -> Iterator[FileRows]:
+    """Yield the first rows; see ``FileRows.first``."""
+    for each in files:
         if rows == 0:
             return
-        if piece.has_gaps:
-            yield piece
-        else:
-            taken = min(rows, piece.record_count)
-            yield piece if taken == piece.record_count else piece.cut(taken)[0]
-            rows -= taken
+        first, rows = each.first(rows)
+        yield first
 
 
 def plan_scan(
@@ -377,8 +374,7 @@ class Progress:
 
 def not_begun(plans: Sequence[PartitionPlan]) -> Progress:
     """Return the progress of a planned read before its first row."""
-    files = [_length(pieces) for plan in plans for pieces in slices_by_file(plan.slices)]
-    lengths = [length for length in files if length is not None]
+    lengths = [rows.file.length for plan in plans for rows in plan.rows if rows.file is not None]
     return Progress(0, sum(plan.record_count for plan in plans), 0, sum(lengths), 0, len(lengths))
 
 
@@ -387,17 +383,11 @@ def with_rows(progress: Progress, rows: int) -> Progress:
     return replace(progress, rows=progress.rows + rows)
 
 
-def with_file(progress: Progress, pieces: Sequence[FileSlice]) -> Progress:
-    """Return the progress after the file of these neighboring slices."""
-    length = _length(pieces)
-    if length is None:
+def with_file(progress: Progress, rows: FileRows) -> Progress:
+    """Return the progress after the file of these rows. Control rows alone have none."""
+    if rows.file is None:
         return progress
-    return replace(progress, bytes=progress.bytes + length, files=progress.files + 1)
-
-
-def _length(pieces: Sequence[FileSlice]) -> int | None:
-    """Return the size of the slices' file in bytes; None for control rows alone, which have no file."""
-    return max((piece.length for piece in pieces if piece.control is None), default=None)
+    return replace(progress, bytes=progress.bytes + rows.file.length, files=progress.files + 1)
 
 
 class _Told:

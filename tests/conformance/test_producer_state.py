@@ -6,6 +6,7 @@ import pytest
 
 from eoslog.log.slot_deletion import delete_old_slots
 from eoslog.maintenance.coordinator import Coordinator
+from eoslog.read.scan import RowRange
 from eoslog.store import Store
 from tests.unit.support.partitions import partition_of, read, write
 from tests.unit.support.world import World
@@ -47,9 +48,9 @@ def test_the_first_unstable_offset_leads_to_its_row_in_a_file(store: Store) -> N
     first_unstable = store.admin.offsets("t")[0].last_stable_offset
 
     plan = store.scan("t", isolation_level="read_uncommitted", partitions=[0], starting_offsets={0: first_unstable})
-    (piece,) = plan.plans[0].slices
-    assert (piece.base_offset, piece.first_row, piece.record_count) == (first_unstable, 0, 3)
-    assert piece.path in {batch.file.path for batch in partition_of(store, "t").active if batch.file}
+    (file,) = plan.planned_files()
+    assert file.ranges == (RowRange(0, 3, first_unstable),)
+    assert file.path in {batch.file.path for batch in partition_of(store, "t").active if batch.file}
 
 
 @pytest.mark.scenario(18)

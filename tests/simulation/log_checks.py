@@ -111,8 +111,12 @@ def _compare_committed(
         place = (partition.id.topic_id, partition.id.partition)
         start, end = max(partition.segment_base_offset, partition.log_start_offset), first_open.get(place)
         plan = ReadPlanner(store.indexes, place[0], IsolationLevel.READ_COMMITTED).plan(partition, start)
-        slices = [range(each.base_offset, each.base_offset + each.record_count) for each in plan.slices]
-        found = [offset for offsets in slices for offset in offsets]
+        ranges = (
+            range(*each)
+            for rows in plan.rows
+            for each in zip(rows.batches.base_offset, rows.batches.end_offset, strict=True)
+        )
+        found = [offset for offsets in ranges for offset in offsets]
         committed = reading.committed.get(place, ())
         expected = sorted(each for each in committed if start <= each and (end is None or each < end))
         if found != expected:

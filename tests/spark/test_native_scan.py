@@ -352,7 +352,7 @@ def test_no_rows_have_the_columns_of_some(spark: SparkSession, store: eoslog.Sto
 
 def test_a_file_that_is_gone_is_an_error_whatever_the_session_ignores(spark: SparkSession, store: eoslog.Store) -> None:
     table = sent(spark, store, spark.range(3).coalesce(1))
-    (path,) = {each.path for plan in store.scan("flights").plans for each in plan.slices}
+    (path,) = {each.path for each in store.scan("flights").planned_files()}
     planned = table.toDF()
     (Path(store.url) / path).unlink()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")

@@ -1,7 +1,7 @@
 """Facts about a data file that only the log knows: which rows to read, and their offsets and timestamps.
 
-A native scan lets Spark read the files. A plan's slices become one ``PlannedFile`` for each file. Its rows are counted
-from 0 in the file, as Spark counts them in ``_metadata.row_index``.
+A native scan lets Spark read the files. A plan becomes one ``PlannedFile`` for each file. Its rows are counted from 0
+in the file, as Spark counts them in ``_metadata.row_index``.
 
 ``file_expressions`` is the SQL by which Spark looks these facts up for each row. The name of the row's file is the key
 of a literal, which Spark parses once, when it plans. Spark searches a map from its beginning. So the literal for many
@@ -25,7 +25,8 @@ from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.format.statistics import may_hold_nan
 from eoslog.read.embedded_files import EmbeddedFile, embedded_file_of
-from eoslog.read.planner import FileSlice, PartitionPlan
+from eoslog.read.file_rows import FileRows
+from eoslog.read.planner import PartitionPlan
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9-]+\.parquet")
 Interval = tuple[int, int, int]
@@ -92,12 +93,8 @@ def planned_files(
     """
     found = []
     for plan in plans:
-        by_path: dict[str, list[FileSlice]] = {}
-        for piece in plan.slices:
-            if piece.control is None:
-                by_path.setdefault(piece.path, []).append(piece)
         with_nan = _may_hold_nan(plan, floats)
-        found += [_planned_file(plan, slices, with_nan.get(path, _NONE)) for path, slices in by_path.items()]
+        found += [_planned_file(plan, rows, with_nan) for rows in plan.rows if rows.file is not None]
     return found
 
 
@@ -106,46 +103,42 @@ def _may_hold_nan(plan: PartitionPlan, floats: Mapping[str, pa.DataType]) -> dic
     found: dict[str, frozenset[str]] = {}
     if not floats:
         return found
-    for path, statistics in plan.slices.statistics():
+    for path, statistics in plan.rows.statistics():
         found[path] = found.get(path, _NONE) | may_hold_nan(statistics, floats)
     return found
 
 
-def _planned_file(plan: PartitionPlan, slices: Sequence[FileSlice], with_nan: frozenset[str]) -> PlannedFile:
-    first_offsets = {None if each.has_gaps else each.base_offset - each.first_row for each in slices}
-    visible = tuple(rows for rows, _ in _joined((_rows_of(each), 0) for each in slices))
-    offsets = _cut(plan, slices)
+def _planned_file(plan: PartitionPlan, rows: FileRows, with_nan: Mapping[str, frozenset[str]]) -> PlannedFile:
+    assert rows.file is not None
+    batches = rows.in_file
+    ends = batches.first_row + batches.record_count
+    ranges = list(map(RowRange, batches.first_row.tolist(), ends.tolist()))
+    first_offsets = batches.base_offset - batches.first_row
+    is_consecutive = not rows.has_gaps and (first_offsets == first_offsets[0]).all()
+    visible = tuple(each for each, _ in _joined((each, 0) for each in ranges))
+    offsets = _cut(plan, rows)
     return PlannedFile(
-        slices[0].path,
-        slices[0].length,
+        rows.file.path,
+        rows.file.length,
         plan.partition,
-        next(iter(first_offsets)) if len(first_offsets) == 1 else None,
-        slices[0].file_base_offset,
-        visible != (RowRange(0, slices[0].file_rows),) or offsets is not None,
+        int(first_offsets[0]) if is_consecutive else None,
+        rows.file_base_offset,
+        visible != (RowRange(0, rows.file_rows),) or offsets is not None,
         visible,
         offsets,
-        tuple(TimedRows(*each) for each in _joined((_rows_of(each), each.timestamp) for each in slices)),
-        with_nan,
-        embedded_file_of(slices),
+        tuple(TimedRows(*each) for each in _joined(zip(ranges, batches.timestamp.tolist(), strict=True))),
+        with_nan.get(rows.file.path, _NONE),
+        embedded_file_of(rows),
     )
 
 
-def _rows_of(piece: FileSlice) -> RowRange:
-    return RowRange(piece.first_row, piece.first_row + piece.record_count)
-
-
-def _cut(plan: PartitionPlan, slices: Sequence[FileSlice]) -> tuple[int, int] | None:
+def _cut(plan: PartitionPlan, rows: FileRows) -> tuple[int, int] | None:
     """Return the offsets to read if the plan begins or ends within a batch with gaps. Other batches are cut by rows."""
-    first, last = slices[0], slices[-1]
-    if first.gaps_end_offset is not None and first.base_offset == plan.start_offset:
-        return first.base_offset, _end_offset(last)
-    if last.gaps_end_offset is not None and last.gaps_end_offset == plan.end_offset:
-        return first.base_offset, last.gaps_end_offset
-    return None
-
-
-def _end_offset(piece: FileSlice) -> int:
-    return piece.base_offset + piece.record_count if piece.gaps_end_offset is None else piece.gaps_end_offset
+    batches = rows.in_file
+    start, end = int(batches.base_offset[0]), int(batches.end_offset[-1])
+    begins_within = batches.has_gaps[0] and start == plan.start_offset
+    ends_within = batches.has_gaps[-1] and end == plan.end_offset
+    return (start, end) if begins_within or ends_within else None
 
 
 def _joined(pieces: Iterable[tuple[RowRange, int]]) -> list[tuple[RowRange, int]]:

@@ -16,10 +16,10 @@ from eoslog import Store, TopicPartition
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema, stored_schema
 from eoslog.read.consistent_ends import transaction_consistent_ends
-from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.latest_rows import latest_keys, read_latest
 from eoslog.read.planner import ReadPlanner
+from eoslog.read.row_reader import read_rows
 from eoslog.read.time_travel import check_created, resolve
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from pyspark_eoslog.options import Options, StoreLocation
@@ -70,7 +70,7 @@ def read_partitions(
     }
     if options.latest_by_key:
         # Only a task that reads all keys of a partition knows which rows are the newest.
-        parts: list[tuple[Piece, ...]] = [(piece,) for piece in pieces if piece.slices]
+        parts: list[tuple[Piece, ...]] = [(piece,) for piece in pieces if piece.files]
     else:
         parts = pack(pieces, options.min_partitions, options.max_records_per_partition)
     return [ReadPartition(tuple((piece, columns[piece.topic]) for piece in part)) for part in parts]
@@ -84,9 +84,9 @@ def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa
         store = object_store(location)
         for piece, columns in partition.pieces:
             stored = RECORDS_SCHEMA if piece.stored is None else decode_schema(piece.stored)
-            read = read_slices if piece.latest is None else partial(read_latest, keys=piece.latest)
+            read = read_rows if piece.latest is None else partial(read_latest, keys=piece.latest)
             for batch in read(
-                store, piece.topic, piece.partition, piece.slices, stored, columns.source, predicate=piece.predicate
+                store, piece.topic, piece.partition, piece.files, stored, columns.source, predicate=piece.predicate
             ):
                 yield columns.convert(batch)
 
@@ -142,7 +142,9 @@ class EosLogReader(DataSourceReader):
     def _tell_of_faster_reads(self, snapshot: TopicsSnapshot, pieces: Sequence[Piece]) -> None:
         """Name the ways to a faster read. Spark does not tell a Python data source what the query needs."""
         options = self._options
-        lengths = {each.path: each.length for piece in pieces for each in piece.slices if each.control is None}
+        lengths = {
+            each.file.path: each.file.length for piece in pieces for each in piece.files if each.file is not None
+        }
         size, topics = sum(lengths.values()), ", ".join(sorted({piece.topic for piece in pieces}))
         all_columns = self._reads_all_columns(snapshot)
         if options.predicate is None and all_columns and size >= _LARGE_BYTES:

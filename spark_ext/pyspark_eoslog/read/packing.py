@@ -1,7 +1,7 @@
 """The pieces of a read, and packing their rows into Spark's partitions: evenly by bytes, in the order of the log.
 
 Small files share a partition. A large file is cut by rows if there would be too few tasks, or too uneven ones. A task
-that reads a part of a file decodes only the row groups of its rows. ``read_slices`` says which parts of a file it
+that reads a part of a file decodes only the row groups of its rows. ``read_rows`` says which parts of a file it
 fetches.
 """
 
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from eoslog import Topic
 from eoslog.format.partitioner import RowKeys
-from eoslog.read.planner import FileSlice, PartitionPlan, slices_by_file
+from eoslog.read.file_rows import FileRows
+from eoslog.read.planner import PartitionPlan
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
 
@@ -37,7 +38,7 @@ class Piece:
     partition: int
     stored: str | None
     """The topic's schema, encoded as in its entry; None for Kafka records."""
-    slices: tuple[FileSlice, ...]
+    files: tuple[FileRows, ...]
     predicate: Predicate | None = None
     """Only rows for which it is true are read; None: all rows."""
     latest: RowKeys | None = None
@@ -46,7 +47,7 @@ class Piece:
 
 def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None, *, latest: RowKeys | None = None) -> Piece:
     """Return the piece that reads a plan of one topic-partition."""
-    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.slices), predicate, latest)
+    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.rows), predicate, latest)
 
 
 def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:
@@ -59,10 +60,10 @@ def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:
 
 
 class _Run(NamedTuple):
-    """A slice and the piece that contains it."""
+    """Rows of a file, and the number of the piece that contains them."""
 
     piece: int
-    slice: FileSlice
+    rows: FileRows
 
 
 _Task = list[_Run]
@@ -86,11 +87,7 @@ def pack(
 
 
 def _by_bytes(pieces: Sequence[Piece], min_partitions: int | None) -> list[_Task]:
-    files = [
-        [_Run(index, each) for each in slices]
-        for index, piece in enumerate(pieces)
-        for slices in slices_by_file(piece.slices)
-    ]
+    files = [[_Run(index, rows)] for index, piece in enumerate(pieces) for rows in piece.files]
     left = sum(map(_cost, files))
     if min_partitions is None:
         target = min(LARGEST_BYTES, max(_SMALLEST_BYTES, -(-left // _DEFAULT_PARTITIONS)))
@@ -126,17 +123,17 @@ def _by_bytes(pieces: Sequence[Piece], min_partitions: int | None) -> list[_Task
 
 
 def _cost(runs: Iterable[_Run]) -> int:
-    """Return the cost of a file's rows (bytes), with a share of the cost of opening it. Control rows cost nothing."""
-    in_file = [run.slice for run in runs if run.slice.control is None]
-    if not in_file:
-        return 0
-    rows = sum(each.record_count for each in in_file)
-    file_rows = max(1, in_file[0].file_rows)
-    return in_file[0].length * rows // file_rows + _FILE_COST_BYTES
+    """Return the cost of files' rows (bytes), with a share of the cost of opening each. Control rows cost nothing."""
+    cost = 0
+    for run in runs:
+        file, rows = run.rows.file, run.rows.in_file_count
+        if file is not None and rows:
+            cost += file.length * rows // max(1, run.rows.file_rows) + _FILE_COST_BYTES
+    return cost
 
 
 def _rows(runs: Iterable[_Run]) -> int:
-    return sum(run.slice.record_count for run in runs)
+    return sum(run.rows.record_count for run in runs)
 
 
 def _parts(task: _Task, count: int) -> Iterator[_Task]:
@@ -167,18 +164,19 @@ def _at_least(tasks: Sequence[_Task], count: int) -> list[_Task]:
 def _cut(runs: _Task, rows: int) -> tuple[_Task, _Task]:
     """Split after the first ``rows`` rows."""
     for index, run in enumerate(runs):
-        if rows < run.slice.record_count:
+        count = run.rows.record_count
+        if rows < count:
             if rows == 0:
                 return runs[:index], runs[index:]
-            first, rest = run.slice.cut(rows)
-            return [*runs[:index], run._replace(slice=first)], [run._replace(slice=rest), *runs[index + 1 :]]
-        rows -= run.slice.record_count
+            first, rest = run.rows.cut(rows)
+            return [*runs[:index], run._replace(rows=first)], [run._replace(rows=rest), *runs[index + 1 :]]
+        rows -= count
     return runs, []
 
 
 def _joined(pieces: Sequence[Piece], task: _Task) -> tuple[Piece, ...]:
-    """Join adjacent slices of the same piece."""
+    """Join adjacent rows of the same piece."""
     return tuple(
-        replace(pieces[index], slices=tuple(run.slice for run in runs))
+        replace(pieces[index], files=tuple(run.rows for run in runs))
         for index, runs in groupby(task, key=lambda run: run.piece)
     )

@@ -357,7 +357,7 @@ def plan_micro_batch(
                 if not wanted:
                     continue
                 plan = planner.plan(partition, wanted.start, wanted.stop)
-            if plan.slices:
+            if plan.rows:
                 pieces.append(piece_of(view.topic, plan, predicate))
     return read_partitions(snapshot.only({piece.topic for piece in pieces}), schema, pieces, options)
 

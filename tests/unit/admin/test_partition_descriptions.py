@@ -21,7 +21,7 @@ def store_with(batches: int, *, segment_batches: int = 2) -> Store:
 
 
 def data_bytes(store: Store) -> int:
-    paths = {each.path: each.length for plan in store.scan("t").plans for each in plan.slices}
+    paths = {each.path: each.length for each in store.scan("t").planned_files()}
     return sum(paths.values())
 
 

@@ -201,7 +201,7 @@ def test_an_export_that_fails_leaves_only_the_old_file(command: Command, table: 
     write(table, "flat", ROWS, SCHEMA)
     kept = tmp_path / "rows.parquet"
     kept.write_text("precious")
-    last = table.scan("flat").plans[0].slices[-1].path
+    last = table.scan("flat").planned_files()[-1].path
     table.object_store.delete([last])
 
     for file in (kept, tmp_path / "new.csv"):

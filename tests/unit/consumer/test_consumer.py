@@ -169,7 +169,7 @@ def test_a_damaged_file_is_reported_in_order_and_can_be_skipped(store: Store) ->
     send(store, b"1")
     send(store, b"2")
     send(store, b"3")
-    damaged = store.scan("t").plans[0].slices[1].path
+    damaged = store.scan("t").planned_files()[1].path
     store.object_store.put(damaged, b"x" * len(store.object_store.get(damaged).body))
     consumer = assigned(store)
 

@@ -73,8 +73,7 @@ def store(world: World) -> Store:
 
 def data_files(store: Store, topic: str) -> list[bytes]:
     """The data files of a topic's plan, in the order of their offsets."""
-    slices = [piece for plan in store.scan(topic).plans for piece in plan.slices]
-    return [store.object_store.get(path).body for path in dict.fromkeys(piece.path for piece in slices)]
+    return [store.object_store.get(file.path).body for file in store.scan(topic).planned_files()]
 
 
 def has_metadata(found: Any) -> bool:

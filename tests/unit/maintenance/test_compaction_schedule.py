@@ -129,7 +129,7 @@ def test_a_damaged_topic_keeps_no_other_from_being_compacted(memory_store: Memor
             producer.send(topic, b"value", key=key)
             producer.flush()
     store.log.before_checkpoint()
-    victim = store.scan("damaged").plans[0].slices[1].path
+    victim = store.scan("damaged").planned_files()[1].path
     memory_store.delete([victim])
 
     for work in (store.admin.compact_files, store.admin.compact_keys):

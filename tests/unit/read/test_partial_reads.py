@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 import eoslog
 from eoslog import CorruptRecord, Store, connect
 from eoslog.format import checked_files, data_file
-from eoslog.read import file_slices
+from eoslog.read import row_reader
 from eoslog.read.predicate import Predicate
-from eoslog.state.entry_fields import FileReference
 
 ROWS = 40_000
 GROUP = 5_000
@@ -135,7 +134,7 @@ def test_ranges_hold_the_same_rows_as_the_whole_file(
     found = store.scan("t", columns=names, predicate=predicate).to_table()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_slices, "_LARGEST_WHOLE_BYTES", 1 << 40)
+        patch.setattr(row_reader, "_LARGEST_WHOLE_BYTES", 1 << 40)
         patch.setattr(Predicate, "may_match", lambda self, bounds: True)
         assert found.equals(store.scan("t", columns=names, predicate=predicate).to_table())
 
@@ -221,8 +220,9 @@ def flip(path: Path, byte: int) -> None:
 def test_a_flipped_bit_in_any_byte_of_a_footer_is_found(root: Path, tmp_path: Path) -> None:
     path = data(copy_of(root, tmp_path))
     store = connect(tmp_path / "copy")
-    (piece,) = store.scan("t").plans[0].slices
-    file = FileReference(path=piece.path, length=piece.length, crc32c=0, footer_crc32c=piece.footer_crc32c)
+    (rows,) = store.scan("t").plans[0].rows
+    assert rows.file is not None
+    file = rows.file.model_copy(update={"crc32c": 0})
     for byte in range(footer_size(root)):
         flip(path, byte)
         with pytest.raises(CorruptRecord, match="checksum of the footer"):
@@ -272,8 +272,10 @@ def test_a_file_without_the_checksum_of_its_footer_is_fetched_whole(
 ) -> None:
     """The entries of older files have no such checksum."""
     scan = store.scan("t", columns=["id"], predicate="id >= 30000")
-    (piece,) = scan.plans[0].slices
-    older = replace(scan.plans[0], slices=[replace(piece, footer_crc32c=None)])  # type: ignore[arg-type]
+    (rows,) = scan.plans[0].rows
+    assert rows.file is not None
+    without = replace(rows, file=rows.file.model_copy(update={"footer_crc32c": None}))
+    older = replace(scan.plans[0], rows=[without])  # type: ignore[arg-type]
     scan.plans = (older,)
 
     assert scan.to_table()["id"].to_pylist() == list(range(30_000, ROWS))

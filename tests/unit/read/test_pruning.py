@@ -12,7 +12,7 @@ from eoslog.format import checked_files, data_file
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
-from eoslog.read import file_slices
+from eoslog.read import row_reader
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
@@ -83,7 +83,7 @@ def test_the_rows_are_those_of_a_filter_behind_the_read(
     store: Store, form: str, options: dict[str, Any], as_large_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if as_large_files:
-        monkeypatch.setattr(file_slices, "_LARGEST_WHOLE_BYTES", 0)
+        monkeypatch.setattr(row_reader, "_LARGEST_WHOLE_BYTES", 0)
         monkeypatch.setattr(checked_files, "END_BYTES", 200)
         monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 3)
     write(store, segment_batches=6, cleanup_policy="compact" if form == "compacted" else "delete")

@@ -15,7 +15,7 @@ import pytest
 
 from eoslog import Store, connect
 from eoslog.format.data_file import DataFile
-from eoslog.read import file_slices
+from eoslog.read import row_reader
 
 FILES = 8
 ROWS = 100_000
@@ -41,7 +41,7 @@ def store() -> Store:
 def test_memory_limits_how_many_compressed_files_are_decoded_ahead(
     store: Store, monkeypatch: pytest.MonkeyPatch, columns: list[str] | None
 ) -> None:
-    monkeypatch.setattr(file_slices, "_BYTES_AT_ONCE", 2 << 20)
+    monkeypatch.setattr(row_reader, "_BYTES_AT_ONCE", 2 << 20)
     decoded: list[object] = []
     batches = DataFile.batches
 
@@ -55,7 +55,7 @@ def test_memory_limits_how_many_compressed_files_are_decoded_ahead(
     next(scan)
 
     assert len(decoded) <= 3
-    assert sum(batch.num_rows for batch in scan) + file_slices._ROWS_A_BATCH == FILES * ROWS
+    assert sum(batch.num_rows for batch in scan) + row_reader._ROWS_A_BATCH == FILES * ROWS
 
 
 class _Late(Future[Any]):
@@ -80,12 +80,12 @@ def test_memory_limits_how_many_files_are_decoded_behind_a_slow_one(monkeypatch:
             numbers = np.random.default_rng(0).integers(1 << 62, size=rows)
             producer.send_table("t", pa.table({"number": numbers}, schema=schema))
             producer.flush()
-    monkeypatch.setattr(file_slices, "_BYTES_AT_ONCE", 3 << 20)
-    monkeypatch.setattr(file_slices, "_BYTES_A_STEP", 1 << 20)
+    monkeypatch.setattr(row_reader, "_BYTES_AT_ONCE", 3 << 20)
+    monkeypatch.setattr(row_reader, "_BYTES_A_STEP", 1 << 20)
     monkeypatch.setattr(
-        file_slices,
+        row_reader,
         "_submitted",
-        lambda pool, run, task: (_Late if isinstance(task, file_slices._Step) else file_slices._done)(run, task),
+        lambda pool, run, task: (_Late if isinstance(task, row_reader._Step) else row_reader._done)(run, task),
     )
     decoded: list[object] = []
     batches = DataFile.batches
@@ -100,18 +100,18 @@ def test_memory_limits_how_many_files_are_decoded_behind_a_slow_one(monkeypatch:
     next(scan)
 
     assert len(decoded) <= 8
-    assert sum(batch.num_rows for batch in scan) + file_slices._ROWS_A_BATCH == two_steps + 40 * ROWS
+    assert sum(batch.num_rows for batch in scan) + row_reader._ROWS_A_BATCH == two_steps + 40 * ROWS
 
 
 def test_rows_without_a_file_are_made_when_they_are_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    column = file_slices.metadata_column
+    column = row_reader.metadata_column
 
     def noted(field: Any, *args: Any) -> Any:
         made.append(field)
         return column(field, *args)
 
-    monkeypatch.setattr(file_slices, "metadata_column", noted)
+    monkeypatch.setattr(row_reader, "metadata_column", noted)
     scan = store.scan("t", columns=["_offset"]).to_batches()
 
     next(scan)

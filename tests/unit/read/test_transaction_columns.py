@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +13,10 @@ from eoslog.format.checked_files import crc32c
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.read.columns import TRANSACTION_COLUMNS
-from eoslog.read.file_slices import read_slices
-from eoslog.read.planner import RowOrigin
+from eoslog.read.row_reader import read_rows
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
-from tests.slices import control_slice, file_slice
+from tests.file_rows import batch, control, file_rows
 
 COLUMNS = TRANSACTION_COLUMNS.names
 
@@ -187,13 +185,12 @@ def test_a_slice_within_a_batch_counts_its_sequences_from_there(store: Store) ->
 
 
 def test_sequences_wrap_around(memory_store: ObjectStore) -> None:
-    origin = RowOrigin(None, 1, 0, 2**31 - 2, 7, 7)
-    piece = file_slice("f", file_rows=3, record_count=3, base_offset=10, origin=origin)
+    rows = file_rows("f", batch(record_count=3, base_offset=10, base_sequence=2**31 - 2))
     wanted = pa.schema([pa.field("offset", pa.int64()), TRANSACTION_COLUMNS.field("_sequence")])
 
-    (batch,) = read_slices(memory_store, "t", 0, [piece], pa.schema([]), wanted)
+    (found,) = read_rows(memory_store, "t", 0, [rows], pa.schema([]), wanted)
 
-    assert batch.to_pydict() == {"offset": [10, 11, 12], "_sequence": [2**31 - 2, 2**31 - 1, 0]}
+    assert found.to_pydict() == {"offset": [10, 11, 12], "_sequence": [2**31 - 2, 2**31 - 1, 0]}
 
 
 def test_a_compacted_file_has_control_rows_and_sequences_across_its_gaps(
@@ -203,21 +200,23 @@ def test_a_compacted_file_has_control_rows_and_sequences_across_its_gaps(
     table = pa.table({"n": [0, 2, 5, 6], "_offset_delta": [0, 2, 5, 6]}, schema=stored.append(OFFSET_DELTA_COLUMN))
     body = encode_data_file(table)
     memory_store.put("t/compacted", body)
-    rows = partial(file_slice, "t/compacted", length=len(body), crc32c=crc32c(body), file_rows=4, record_count=2)
-    first, second = RowOrigin("a", 1, 0, 10, 7, 7), RowOrigin("b", 2, 0, 0, 9, 9)
-    slices = [
-        rows(first_row=0, base_offset=0, gaps_end_offset=3, origin=first),
-        control_slice(3, origin=first._replace(base_sequence=-1)),
-        rows(first_row=2, base_offset=5, gaps_end_offset=7, origin=second),
-        control_slice(7, origin=second._replace(base_sequence=-1)),
-    ]
+    rows = file_rows(
+        "t/compacted",
+        batch(record_count=2, end_offset=3, transactional_id="a", base_sequence=10),
+        control(3, transactional_id="a"),
+        batch(first_row=2, record_count=2, base_offset=5, end_offset=7, transactional_id="b", base_sequence=0),
+        control(7, transactional_id="b"),
+        length=len(body),
+        crc32c=crc32c(body),
+        file_rows=4,
+    )
     wanted = pa.schema([stored.field("n").with_nullable(True), pa.field("_offset", pa.int64()), *TRANSACTION_COLUMNS])
     before = memory_store.requests["GET"]
 
-    (batch,) = read_slices(memory_store, "t", 0, slices, stored, wanted)
+    (found,) = read_rows(memory_store, "t", 0, [rows], stored, wanted)
 
     assert memory_store.requests["GET"] - before == 1
-    assert batch.select(["n", "_offset", "_sequence", "_control", "_transactional_id"]).to_pydict() == {
+    assert found.select(["n", "_offset", "_sequence", "_control", "_transactional_id"]).to_pydict() == {
         "n": [0, 2, None, 5, 6, None],
         "_offset": [0, 2, 3, 5, 6, 7],
         "_sequence": [10, 12, None, 0, 1, None],

@@ -346,7 +346,7 @@ def test_unknown_topics_partitions_and_levels_are_refused(store: Store) -> None:
 @pytest.mark.usefixtures("files_are_objects")
 def test_a_missing_or_changed_data_file_is_corrupt(scanned: Store) -> None:
     scan = scanned.scan("t")
-    path = scan.plans[0].slices[0].path
+    path = scan.planned_files()[0].path
     body = scanned.object_store.get(path).body
     for damaged in (body[:-1], body[:-1] + b"\x00", b""):
         scanned.object_store.put(path, damaged)

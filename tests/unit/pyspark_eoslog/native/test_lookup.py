@@ -12,9 +12,11 @@ import pytest
 import eoslog
 from eoslog import Coordinator, TopicConfig
 from eoslog.errors import OffsetOutOfRange
-from eoslog.read.planner import PartitionPlan, Slices
+from eoslog.read.file_rows import PlannedRows, active_rows
+from eoslog.read.planner import PartitionPlan
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import Batch, Outcome
 from pyspark_eoslog.native.lookup import PlannedFile, planned_files
-from tests.slices import file_slice
 from tests.unit.pyspark_eoslog.native.histories import NUMBERS, TOPIC, TableHistory
 
 
@@ -135,10 +137,14 @@ def test_a_read_of_part_of_a_compacted_batch_uses_offsets(
 
 
 def test_a_read_ending_in_a_later_compacted_file_uses_offsets() -> None:
-    whole = file_slice("first.parquet", file_rows=10, record_count=10)
-    cut = file_slice("second.parquet", file_rows=5, record_count=5, base_offset=10, gaps_end_offset=13)
+    def batch(path: str, base_offset: int, record_count: int) -> Batch:
+        file = FileReference(path=path, length=1, crc32c=0)
+        return Batch(
+            base_offset, record_count, 9, file, 0, None, 1, 1, 1, Outcome.COMMITTED, None, 1, 0, 0, 0, 0, False
+        )
 
-    first, second = planned_files([PartitionPlan(TOPIC, "0" * 32, 0, 0, 13, Slices([(whole, cut)]))])
+    rows = PlannedRows([active_rows([batch("first.parquet", 0, 10), batch("second.parquet", 10, 5)], 0, 13)])
+    first, second = planned_files([PartitionPlan(TOPIC, "0" * 32, 0, 0, 13, rows)])
 
     assert (first.offsets, first.hidden_rows) == (None, False)
     assert (second.offsets, second.hidden_rows) == ((10, 13), True)

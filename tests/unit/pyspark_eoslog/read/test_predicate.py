@@ -39,10 +39,10 @@ def test_files_without_such_rows_are_not_planned(store: eoslog.Store) -> None:
 
     parts = batch_reader(store, predicate="n BETWEEN 4 AND 12").partitions()
 
-    slices = [
-        each for part in parts if isinstance(part, ReadPartition) for piece, _ in part.pieces for each in piece.slices
+    files = [
+        each for part in parts if isinstance(part, ReadPartition) for piece, _ in part.pieces for each in piece.files
     ]
-    assert [each.record_count for each in slices] == [2]
+    assert [each.record_count for each in files] == [2]
 
 
 def test_a_column_that_is_not_read_may_stand_in_it(store: eoslog.Store) -> None:

@@ -274,9 +274,10 @@ def test_a_micro_batch_exceeds_limits_only_by_one_file_or_commit(
         for start, end, batch in happening.batches:
             files: dict[str, tuple[int, int, int]] = {}
             for piece in pieces(happening.reader(), start, end):
-                for part in piece.slices:
-                    taken = files.get(part.path, (0, 0, 0))[2] + part.record_count
-                    files[part.path] = (part.length, part.file_rows, taken)
+                for rows in piece.files:
+                    assert rows.file is not None
+                    taken = files.get(rows.file.path, (0, 0, 0))[2] + rows.record_count
+                    files[rows.file.path] = (rows.file.length, rows.file_rows, taken)
             units = {slots[row[3]] for row in batch} if isolation == "snapshot" else files
             if len(units) > 1:
                 size = sum(length * taken / file_rows for length, file_rows, taken in files.values())

@@ -193,8 +193,8 @@ def test_files_of_a_job_that_adds_columns_have_no_column_ids_because_the_commit_
     write(store, WIDER, NEW | {"id": 3})
 
     ids = []
-    for piece in store.scan("out").plans[0].slices:
-        columns = pq.ParquetFile(pa.BufferReader(store.object_store.get(piece.path).body)).schema_arrow
+    for file in store.scan("out").planned_files():
+        columns = pq.ParquetFile(pa.BufferReader(store.object_store.get(file.path).body)).schema_arrow
         ids.append([(field.metadata or {}).get(b"PARQUET:field_id") for field in columns])
 
     offset_deltas = str(OFFSET_DELTA_ID).encode()

@@ -1,18 +1,21 @@
-"""Slices of sealed segments, planned on columns: the same as those of the same batches that are not sealed yet."""
+"""Rows of sealed segments, planned on columns: the same as those of the same batches that are not sealed yet."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import fields
 from itertools import product
+from typing import Any
 
 import pytest
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.checked_files import crc32c
 from eoslog.format.segment_index import SegmentIndexes, encode_segment_index
+from eoslog.read.file_rows import BatchRows, FileRows
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner
+from eoslog.read.planner import PartitionPlan, ReadPlanner
 from eoslog.read.time_travel import AsOf
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
@@ -112,20 +115,28 @@ def test_a_plan_is_the_same_whether_batches_are_sealed_or_not() -> None:
                 for partition in (here, there)
             ]
 
-            expected, found = (tuple(plan.slices) for plan in plans)
+            expected, found = (_batches(plan.rows) for plan in plans)
             assert found == expected
-            assert_described(plans[1], found)
+            assert_described(plans[1])
 
 
-def assert_described(plan: PartitionPlan, slices: Sequence[FileSlice]) -> None:
-    """What a plan says of its slices without making them is what they say themselves."""
-    assert len(plan.slices) == len(slices)
-    assert plan.record_count == sum(piece.record_count for piece in slices)
-    assert plan.bytes == sum({piece.path: piece.length for piece in slices}.values())
-    assert [plan.slices[index] for index in range(-len(slices), len(slices))] == [*slices, *slices]
-    assert tuple(plan.slices[1:-1]) == tuple(slices[1:-1])
-    with pytest.raises(IndexError):
-        plan.slices[len(slices)]
+def _batches(files: Iterable[FileRows]) -> list[tuple[Any, ...]]:
+    """The batches with the files that hold them. A control row is in no file."""
+    names = [field.name for field in fields(BatchRows)]
+    return [
+        (None if each[names.index("control")] >= 0 else (rows.file, rows.file_rows, rows.file_base_offset), each)
+        for rows in files
+        for each in zip(*(getattr(rows.batches, name).tolist() for name in names), strict=True)
+    ]
+
+
+def assert_described(plan: PartitionPlan) -> None:
+    """What a plan says of its rows without an array of them is what they say themselves."""
+    files = list(plan.rows)
+    assert plan.record_count == sum(rows.record_count for rows in files)
+    assert plan.bytes == sum({rows.file.path: rows.file.length for rows in files if rows.file is not None}.values())
+    assert bool(plan.rows) == bool(files)
+    assert len(list(plan.rows.statistics())) == sum(len(rows.batches) for rows in files)
 
 
 def test_an_index_is_read_once_and_only_if_the_range_reaches_it() -> None:

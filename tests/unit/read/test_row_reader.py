@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,12 +11,12 @@ from eoslog import CorruptRecord, Store
 from eoslog.format.checked_files import crc32c
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.read.columns import PLACE_COLUMNS
-from eoslog.read.file_slices import read_slices
-from eoslog.read.planner import FileSlice, RowOrigin
+from eoslog.read.file_rows import BatchRows, FileRows
+from eoslog.read.row_reader import read_rows
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import StoredObject
-from tests.slices import file_slice
+from tests.file_rows import batch, control, file_rows
 
 
 class _Watched(MemoryStore):
@@ -75,7 +73,7 @@ def test_the_place_of_rows_is_known_without_their_files(objects: _Watched, store
 @pytest.mark.usefixtures("files_are_objects")
 def test_a_damaged_file_is_met_after_the_rows_before_it(objects: _Watched, store: Store) -> None:
     scan = store.scan("t")
-    victim = scan.plans[0].slices[3]
+    victim = scan.planned_files()[3]
     objects.put(victim.path, b"\x00" * victim.length)
     batches = scan.to_batches()
 
@@ -96,29 +94,23 @@ def _shared_file(objects: _Watched, *offsets: int) -> bytes:
     return body
 
 
-def _slice(body: bytes, rows: int, first_row: int, count: int, base_offset: int, end: int | None = None) -> FileSlice:
-    return FileSlice(
-        path="t/shared",
-        length=len(body),
-        crc32c=crc32c(body),
-        file_rows=rows,
-        first_row=first_row,
-        record_count=count,
-        base_offset=base_offset,
-        timestamp=base_offset,
-        gaps_end_offset=end,
-    )
+def _batch(first_row: int, count: int, base_offset: int, end: int | None = None) -> BatchRows:
+    gaps = {} if end is None else {"end_offset": end}
+    return batch(first_row=first_row, record_count=count, base_offset=base_offset, timestamp=base_offset, **gaps)
 
 
-def _read(objects: _Watched, slices: Sequence[FileSlice], columns: pa.Schema = PLACED) -> pa.Table:
-    return pa.Table.from_batches(read_slices(objects, "t", 0, slices, COLUMNS, columns), schema=columns)
+def _rows(body: bytes, rows: int, *batches: BatchRows) -> FileRows:
+    return file_rows("t/shared", *batches, length=len(body), crc32c=crc32c(body), file_rows=rows)
+
+
+def _read(objects: _Watched, rows: FileRows, columns: pa.Schema = PLACED) -> pa.Table:
+    return pa.Table.from_batches(read_rows(objects, "t", 0, [rows], COLUMNS, columns), schema=columns)
 
 
 def test_batches_that_share_a_file_are_fetched_and_decoded_once(objects: _Watched) -> None:
     body = _shared_file(objects, 0, 1, 3, 4, 5, 9)
-    slices = [_slice(body, 6, 0, 2, 0), _slice(body, 6, 2, 3, 3), _slice(body, 6, 5, 1, 9)]
 
-    rows = _read(objects, slices)
+    rows = _read(objects, _rows(body, 6, _batch(0, 2, 0), _batch(2, 3, 3), _batch(5, 1, 9)))
 
     assert objects.fetched == ["t/shared"]
     assert rows["_offset"].to_pylist() == rows["number"].to_pylist() == [0, 1, 3, 4, 5, 9]
@@ -129,7 +121,7 @@ def test_batches_that_share_a_file_are_fetched_and_decoded_once(objects: _Watche
 def test_batches_of_a_shared_file_outside_the_plan_are_skipped(objects: _Watched) -> None:
     body = _shared_file(objects, 0, 1, 2, 3, 4, 5)
 
-    rows = _read(objects, [_slice(body, 6, 1, 1, 1), _slice(body, 6, 4, 2, 4)])
+    rows = _read(objects, _rows(body, 6, _batch(1, 1, 1), _batch(4, 2, 4)))
 
     assert rows["_offset"].to_pylist() == rows["number"].to_pylist() == [1, 4, 5]
 
@@ -144,7 +136,7 @@ def test_where_compaction_left_gaps_the_file_gives_the_rows_offsets(
 ) -> None:
     body = _shared_file(objects, 2, 7, 9, 12)
 
-    rows = _read(objects, [_slice(body, 4, 0, 4, start, end)], columns)
+    rows = _read(objects, _rows(body, 4, _batch(0, 4, start, end)), columns)
 
     assert rows["_offset"].to_pylist() == found
 
@@ -153,25 +145,48 @@ def test_offsets_that_do_not_rise_are_damage(objects: _Watched) -> None:
     body = _shared_file(objects, 2, 9, 7)
 
     with pytest.raises(CorruptRecord, match="t/shared: the offsets of its rows do not increase"):
-        _read(objects, [_slice(body, 3, 0, 3, 0, 10)])
+        _read(objects, _rows(body, 3, _batch(0, 3, 0, 10)))
 
 
 @pytest.mark.parametrize("end", [None, 10])
-def test_a_slice_that_is_cut_gives_the_same_rows(objects: _Watched, end: int | None) -> None:
+def test_rows_that_are_cut_are_the_same_rows(objects: _Watched, end: int | None) -> None:
     offsets = [2, 3, 4, 5, 6] if end is None else [1, 2, 6, 9, 12]
     body = _shared_file(objects, *offsets)
-    whole = _slice(body, 5, 0, 5, 2, end)
+    whole = _rows(body, 5, _batch(0, 5, 2, end))
 
-    for rows in range(1, 5):
+    for rows in range(6):
         first, rest = whole.cut(rows)
 
-        assert pa.concat_tables([_read(objects, [first]), _read(objects, [rest])]) == _read(objects, [whole])
+        assert first.record_count == rows
+        assert pa.concat_tables([_read(objects, first), _read(objects, rest)]) == _read(objects, whole)
 
 
-def test_a_slice_that_is_cut_keeps_the_sequence_of_each_row() -> None:
-    staged_whole = file_slice("f", file_rows=3, record_count=3, base_offset=10)
-    first, rest = replace(staged_whole, origin=RowOrigin(None, 1, 0, 2**31 - 1, 7, 7)).cut(1)
-    staged = staged_whole.cut(1)
+def test_a_cut_between_batches_divides_none(objects: _Watched) -> None:
+    whole = file_rows("f", batch(record_count=2), control(2), batch(first_row=2, record_count=2, base_offset=3))
 
-    assert (first.origin.base_sequence, rest.origin.base_sequence) == (2**31 - 1, 0)
-    assert [each.origin.base_sequence for each in staged] == [-1, -1]
+    first, rest = whole.cut(3)
+
+    assert first.batches.base_offset.tolist() == [0, 2]
+    assert rest.batches.base_offset.tolist() == [3]
+
+
+def test_rows_that_are_cut_keep_the_sequence_of_each_row() -> None:
+    staged = batch(record_count=3, base_offset=10)
+    numbered = batch(record_count=3, base_offset=10, base_sequence=2**31 - 1)
+
+    first, rest = file_rows("f", numbered).cut(1)
+
+    assert [first.batches.base_sequence[0], rest.batches.base_sequence[0]] == [2**31 - 1, 0]
+    assert [each.batches.base_sequence[0] for each in file_rows("f", staged).cut(1)] == [-1, -1]
+
+
+def test_the_first_rows_come_with_batches_whose_rows_nobody_can_count() -> None:
+    whole = file_rows("f", batch(record_count=2), batch(record_count=5, end_offset=20), batch(record_count=4))
+
+    assert [(rows.record_count, missing) for rows, missing in map(whole.first, (1, 2, 3, 6, 9))] == [
+        (1, 0),
+        (2, 0),
+        (8, 0),
+        (11, 0),
+        (11, 3),
+    ]

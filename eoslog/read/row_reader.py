@@ -1,0 +1,442 @@
+"""Reading the rows of a plan: fetch each file, verify it, decode it, and add the metadata columns of its rows.
+
+Planned control rows appear between the rows of files, with nulls in the topic's own columns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eoslog.errors import CorruptRecord
+from eoslog.format.batch_columns import Numbers
+from eoslog.format.checked_files import END_BYTES, read_end, read_file, read_ranges
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, RowGroup
+from eoslog.format.record_times import shown_times
+from eoslog.format.topic_schemas import RECORDS_SCHEMA
+from eoslog.read.file_rows import BatchRows, FileRows
+from eoslog.read.predicate import Predicate
+from eoslog.read.predicate_rows import is_wanted
+from eoslog.read.row_metadata import PlacedRows, metadata_column
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import NO_SLOT
+from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.tracing import carried
+
+_ROWS_A_BATCH = 65_536
+_ROWS_A_STEP = 1 << 20
+_BYTES_AT_ONCE = 32 << 20
+_BYTES_A_STEP = 8 << 20
+"""About how many bytes of a file one thread decodes at once. Smaller parts spend more time on the change of threads."""
+_USUAL_COMPRESSION = 8
+"""Rows that are compressed more than this count by their decoded size, because memory holds them decoded."""
+_LARGEST_WHOLE_BYTES = 1 << 20
+"""Smaller files are always fetched as a whole: one request costs less than several ranges."""
+
+
+def read_rows(
+    store: ObjectStore,
+    topic: str,
+    partition: int,
+    files: Iterable[FileRows],
+    stored: pa.Schema,
+    wanted: pa.Schema,
+    *,
+    predicate: Predicate | None = None,
+    threads: int | None = None,
+    rows_read: Callable[[int], object] = lambda rows: None,
+    file_done: Callable[[FileRows], object] = lambda rows: None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the planned rows of a partition, in the order of their offsets.
+
+    A small file, and a file of which all columns and rows are needed, is fetched as a whole and compared with the
+    checksum in its entry. Of other files only the ranges of the needed columns are fetched, and the checksums of their
+    pages are verified instead.
+
+    Args:
+        files: the rows by file, in the order of their offsets.
+        stored: the columns that the topic's files contain.
+        wanted: the columns to yield.
+        predicate: which rows to yield; None yields all rows.
+        threads: how many files or row groups are fetched and decoded at once; fewer if they are large. None: as many as
+            the object store serves best. 1: the caller's thread does it.
+        rows_read: called with the number of rows of each batch, before the predicate leaves out some of them.
+        file_done: called with the rows of a file after the caller got all of them.
+
+    Raises:
+        CorruptRecord: a file is missing or differs from its entry.
+    """
+    # The steps of a pool hold all their rows at once, so they decode them as one batch, which costs less.
+    batch_rows = _ROWS_A_BATCH if threads == 1 else _ROWS_A_STEP
+    read = _Read(store, topic, partition, stored, wanted, predicate, batch_rows)
+    if threads == 1:
+        steps = ((step, step.run()) for rows in files for step in read.steps(rows))
+        yield from _batches(steps, predicate, rows_read, file_done)
+        return
+    threads = threads or store.reads_at_once
+    pool = ThreadPoolExecutor(threads)
+    try:
+        opened = _ahead(pool, 2 * threads, files, read.steps_ahead, read.bytes_to_open)
+        decoded = _ahead(
+            pool,
+            2 * threads,
+            (step for _, of_file in opened for step in of_file),
+            lambda step: list(step.run()) if step.bytes else step.run(),
+            lambda step: step.bytes,
+            lambda step: step.is_decoded,
+        )
+        yield from _batches(decoded, predicate, rows_read, file_done)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _batches(
+    steps: Iterable[tuple[_Step, Iterable[tuple[int, pa.RecordBatch]]]],
+    predicate: Predicate | None,
+    rows_read: Callable[[int], object],
+    file_done: Callable[[FileRows], object],
+) -> Iterator[pa.RecordBatch]:
+    for step, found in steps:
+        for rows, batch in found:
+            rows_read(rows)
+            for first in range(0, batch.num_rows, _ROWS_A_BATCH):
+                yield batch.slice(first, _ROWS_A_BATCH)
+        if step.completes is not None:
+            file_done(step.completes)
+
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+def _ahead(
+    pool: Executor,
+    most: int,
+    tasks: Iterable[_Task],
+    run: Callable[[_Task], _Result],
+    size: Callable[[_Task], int],
+    is_done: Callable[[_Task], bool] = lambda task: False,
+) -> Iterator[tuple[_Task, _Result]]:
+    """Run tasks in a pool, and yield each with its result in their order.
+
+    Args:
+        most: how many tasks may run, or have results that were not yielded. More than the pool has threads, so that no
+            thread waits while the caller takes the first result.
+        size: how many bytes a task needs. Large tasks do not run together. The caller's thread runs tasks of 0 bytes.
+        is_done: returns True for a task that holds its bytes already. The caller's thread runs it, too.
+    """
+    waiting = deque[tuple[_Task, Future[_Result]]]()
+    taken = 0
+    for task in tasks:
+        needed = size(task)
+        taken += needed
+        while waiting and (len(waiting) == most or taken > _BYTES_AT_ONCE or waiting[0][1].done()):
+            first, future = waiting.popleft()
+            yield first, future.result()
+            taken -= size(first)
+        waiting.append((task, _submitted(pool, run, task) if needed and not is_done(task) else _done(run, task)))
+    while waiting:
+        first, future = waiting.popleft()
+        yield first, future.result()
+
+
+def _submitted(pool: Executor, run: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
+    try:
+        return pool.submit(carried(run), task)
+    except RuntimeError:
+        # The interpreter is exiting, or the system has no more threads. So the caller's thread does the work.
+        return _done(run, task)
+
+
+def _done(run: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
+    future = Future[_Result]()
+    try:
+        future.set_result(run(task))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A part of a read. One thread does it."""
+
+    run: Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
+    """Yields batches. Each comes with its number of rows before the predicate left out some of them."""
+    bytes: int
+    """About how many bytes of a file it decodes; 0 if there is no file."""
+    completes: FileRows | None = None
+    """The rows of the file, if this is its last part."""
+    is_decoded: bool = False
+    """True if its rows are in memory."""
+
+
+class _Read:
+    """A read of one partition: the parts that are the same for all its files."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        topic: str,
+        partition: int,
+        stored: pa.Schema,
+        wanted: pa.Schema,
+        predicate: Predicate | None,
+        batch_rows: int,
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._partition = partition
+        self._stored = stored
+        self._wanted = wanted
+        self._predicate = predicate
+        self._batch_rows = batch_rows
+        """How many rows are decoded at once, at most."""
+        extra = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
+        self._read = pa.schema([*wanted, *extra])
+        """The columns to read. Some of them only the predicate uses."""
+        self._needed = [name for name in self._read.names if name in stored.names]
+        # The timestamps that readers of Kafka records get may differ from those in the file.
+        self._may_match = None if predicate is None or predicate.of_records else predicate.may_match
+
+    def bytes_to_open(self, rows: FileRows) -> int:
+        """Return how many bytes ``steps_ahead`` fetches, at most."""
+        file = self._needed_file(rows)
+        if file is None:
+            return 0
+        is_opened_only = self._is_read_in_ranges(rows, file) and file.length > self._most_bytes
+        return END_BYTES if is_opened_only else file.length
+
+    def steps(self, rows: FileRows) -> list[_Step]:
+        """Open the file of these rows. Return a step for each row group."""
+        file = self._needed_file(rows)
+        if file is None:
+            return [_Step(lambda: self._filtered(self._without_file(rows)), 0, rows)]
+        data_file = self._opened(rows, file)
+        in_file, ends = rows.in_file, _ends(rows.batches)
+        begins, last_row = in_file.first_row, int(ends[-1])
+        in_file_ends = begins + in_file.record_count
+        steps = []
+        groups = data_file.row_groups(self._may_match if len(in_file) == len(rows.batches) else None)
+        for group, size in _together(groups, file.length, rows.file_rows, self._most_bytes):
+            last = int(np.searchsorted(begins, group.stop)) - 1
+            if last < 0 or in_file_ends[last] <= group.start:
+                continue
+            first_row, end = max(group.start, int(begins[0])), min(group.stop, last_row)
+            # The first row group has the control rows before it, too.
+            first = 0 if first_row == begins[0] else int(np.searchsorted(ends, group.start, side="right"))
+            run = partial(self._decoded, data_file, rows.only(rows.batches.taken(slice(first, None))), first_row, end)
+            steps.append(_Step(run, size))
+        if not steps:
+            return [_Step(lambda: iter(()), 0, rows)]
+        return [*steps[:-1], replace(steps[-1], completes=rows)]
+
+    def steps_ahead(self, rows: FileRows) -> list[_Step]:
+        """Do the same, and decode a file of one step at once: another change of threads would cost more.
+
+        An error comes from the only step, so the caller gets the rows of earlier files first.
+        """
+        try:
+            steps = self.steps(rows)
+            if len(steps) == 1 and 0 < steps[0].bytes <= self.bytes_to_open(rows):
+                decoded = list(steps[0].run())
+                return [replace(steps[0], run=partial(iter, decoded), is_decoded=True)]
+            return steps
+        except Exception as error:
+            return [_Step(partial(_failed, error), 0)]
+
+    @property
+    def _most_bytes(self) -> int:
+        """About how many bytes of a file one step should span, if all columns have the same size."""
+        return _BYTES_A_STEP * len(self._stored.names) // max(1, len(self._needed))
+
+    def _needed_file(self, rows: FileRows) -> FileReference | None:
+        """Return the file of these rows; None if they are known without it."""
+        needs_file = len(rows.in_file) and (self._needed or rows.has_gaps)
+        return rows.file if needs_file else None
+
+    def _is_read_in_ranges(self, rows: FileRows, file: FileReference) -> bool:
+        is_part = self._may_match is not None or len(self._needed) < len(self._stored.names)
+        is_whole = file.length <= _LARGEST_WHOLE_BYTES or rows.record_slot is not None
+        return is_part and not is_whole and file.footer_crc32c is not None
+
+    def _opened(self, rows: FileRows, file: FileReference) -> DataFile:
+        store, slot = self._store, NO_SLOT if rows.record_slot is None else rows.record_slot
+        stored = self._stored.append(OFFSET_DELTA_COLUMN) if rows.has_gaps else self._stored
+        if self._is_read_in_ranges(rows, file):
+            end, fetch = read_end(store, file), partial(read_ranges, store, file)
+            return DataFile(end, stored, rows.file_rows, file.path, fetch)
+        return DataFile(read_file(store, file, slot), stored, rows.file_rows, file.path)
+
+    def _decoded(
+        self, data_file: DataFile, rows: FileRows, row: int, last_row: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        columns = [*self._needed, OFFSET_DELTA_COLUMN.name] if rows.has_gaps else self._needed
+        decoded = data_file.batches(columns, row, last_row - row, batch_rows=self._batch_rows)
+        return self._filtered(self._with_metadata(decoded, rows, row))
+
+    def _filtered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in batches:
+            if self._predicate is None:
+                yield batch.num_rows, batch
+            else:
+                matching = batch.filter(is_wanted(self._predicate, batch))
+                yield batch.num_rows, matching.select(self._wanted.names)
+
+    def _with_metadata(self, decoded: Iterator[pa.RecordBatch], rows: FileRows, row: int) -> Iterator[pa.RecordBatch]:
+        """Yield the planned rows that lie in decoded rows, and the control rows between them.
+
+        Rows of a file are in the order of their offsets, so one pass over the file is enough.
+
+        Args:
+            row: the number of the first decoded row in the file.
+        """
+        batches, ends = rows.batches, _ends(rows.batches)
+        # A control row comes with the row before it.
+        begins = np.where(batches.is_in_file, batches.first_row, ends - 1)
+        first = 0
+        for batch in decoded:
+            end = row + batch.num_rows
+            last = int(np.searchsorted(begins, end))
+            if first < last:
+                found = _decoded_rows(rows, batches.taken(slice(first, last)), batch, row)
+                if len(found.placed.offsets):
+                    yield self._with_columns(_selected(batch, found), found.placed)
+                # The next decoded rows may have more rows of the last batch.
+                first = last - 1 if ends[last - 1] > end else last
+            row = end
+
+    def _with_columns(self, batch: pa.RecordBatch, placed: PlacedRows) -> pa.RecordBatch:
+        columns = []
+        for field in self._read:
+            if field.name not in batch.schema.names or field.name == OFFSET_DELTA_COLUMN.name:
+                column = self._metadata(field, placed)
+            else:
+                column = _stored_column(field, batch, self._stored)
+                if self._stored is RECORDS_SCHEMA and field.name == "timestamp" and column.null_count:
+                    column = pc.coalesce(column, self._metadata(field, placed))
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._read)
+
+    def _metadata(self, field: Any, placed: PlacedRows) -> Any:
+        return metadata_column(field, self._topic, self._partition, placed)
+
+    def _without_file(self, rows: FileRows) -> Iterator[pa.RecordBatch]:
+        """Yield rows that need no file: control rows, and rows of which only metadata columns are wanted.
+
+        A control row of a topic of Kafka records has a timestamp. All its other stored columns are null.
+        """
+        null = set(self._stored.names) - ({"timestamp"} if self._stored is RECORDS_SCHEMA else set())
+        rest = rows
+        while rest.record_count:
+            some, rest = rest.cut(min(_ROWS_A_BATCH, rest.record_count))
+            counts = some.batches.record_count
+            batch_of_row, within = _each_row(counts)
+            placed = PlacedRows(some.batches, batch_of_row, some.batches.base_offset[batch_of_row] + within)
+            columns = [
+                pa.nulls(len(within), field.type) if field.name in null else self._metadata(field, placed)
+                for field in self._read
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._read)
+
+
+def _failed(error: Exception) -> Iterator[tuple[int, pa.RecordBatch]]:
+    raise error
+
+
+def _together(groups: Iterable[RowGroup], length: int, file_rows: int, most_bytes: int) -> list[tuple[range, int]]:
+    """Join neighboring row groups as long as they do not have too many bytes. Return their rows and bytes.
+
+    The bytes are about those in the file, and more if the rows are much larger when decoded.
+
+    Args:
+        length: the size of the file (bytes).
+        file_rows: the number of rows of the file.
+    """
+    joined: list[tuple[range, int]] = []
+    for rows, decoded_bytes in groups:
+        size = max(1, length * len(rows) // max(1, file_rows), decoded_bytes // _USUAL_COMPRESSION)
+        if joined and joined[-1][0].stop == rows.start and joined[-1][1] + size <= most_bytes:
+            before, bytes_before = joined[-1]
+            joined[-1] = range(before.start, rows.stop), bytes_before + size
+        else:
+            joined.append((rows, size))
+    return joined
+
+
+def _ends(batches: BatchRows) -> Numbers:
+    """Return the row of the file before which each batch ends. A control row ends where the batch before it does."""
+    return np.maximum.accumulate(np.where(batches.is_in_file, batches.first_row + batches.record_count, 0))
+
+
+def _each_row(counts: Numbers) -> tuple[Numbers, Numbers]:
+    """For each row of batches with so many rows, return the number of its batch, and its number in the batch."""
+    batch_of_row = np.repeat(np.arange(len(counts)), counts)
+    return batch_of_row, np.arange(len(batch_of_row)) - (np.cumsum(counts) - counts)[batch_of_row]
+
+
+class _DecodedRows(NamedTuple):
+    """The planned rows of a decoded batch."""
+
+    placed: PlacedRows
+    rows: Numbers
+    """The number of each row in the decoded batch. That of a control row means nothing."""
+    is_control: npt.NDArray[np.bool_]
+
+
+def _decoded_rows(rows: FileRows, batches: BatchRows, decoded: pa.RecordBatch, row: int) -> _DecodedRows:
+    """Return the planned rows that a decoded batch holds.
+
+    Args:
+        batches: those of ``rows`` that overlap the decoded batch.
+        row: the number of its first row in the file.
+
+    Raises:
+        CorruptRecord: the offsets in the file do not increase.
+    """
+    in_file = batches.is_in_file
+    first = np.where(in_file, np.maximum(batches.first_row, row), row)
+    end = np.where(in_file, np.minimum(batches.first_row + batches.record_count, row + decoded.num_rows), row + 1)
+    batch_of_row, within = _each_row(np.maximum(end - first, 0))
+    number = first[batch_of_row] - row + within
+    skipped = np.where(in_file, first - batches.first_row, 0)
+    offsets = (batches.base_offset + skipped)[batch_of_row] + within
+    if batches.has_gaps.any():
+        has_gaps = batches.has_gaps[batch_of_row]
+        in_file_offsets = decoded.column(OFFSET_DELTA_COLUMN.name).to_numpy()[number] + rows.file_base_offset
+        offsets = np.where(has_gaps, in_file_offsets, offsets)
+        is_same_batch = batch_of_row[1:] == batch_of_row[:-1]
+        if (is_same_batch & (offsets[1:] <= offsets[:-1])).any():
+            path = "" if rows.file is None else rows.file.path
+            raise CorruptRecord(f"{path}: the offsets of its rows do not increase")
+        begins, ends = batches.base_offset[batch_of_row], batches.end_offset[batch_of_row]
+        kept = ~has_gaps | ((begins <= offsets) & (offsets < ends))
+        batch_of_row, number, offsets = batch_of_row[kept], number[kept], offsets[kept]
+    return _DecodedRows(PlacedRows(batches, batch_of_row, offsets), number, ~in_file[batch_of_row])
+
+
+def _selected(decoded: pa.RecordBatch, found: _DecodedRows) -> pa.RecordBatch:
+    """Return the rows that were found. Nothing is copied if they are adjacent."""
+    rows = found.rows
+    if not found.is_control.any() and rows[-1] - rows[0] + 1 == len(rows):
+        return decoded.slice(int(rows[0]), len(rows))
+    numbers: Any = pa.array(rows, mask=found.is_control)
+    return decoded.take(numbers)
+
+
+def _stored_column(field: Any, batch: pa.RecordBatch, stored: pa.Schema) -> Any:
+    column = batch.column(field.name)
+    if column.type == field.type:
+        return column
+    if stored is RECORDS_SCHEMA and field.name == "timestamp":
+        return shown_times(column, field.type)
+    return column.cast(field.type)

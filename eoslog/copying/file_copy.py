@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from eoslog.errors import CorruptRecord, InvalidEntry, without_code
 from eoslog.format.checked_files import check_file, read_file
+from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.segment_index import batches_of_index
 from eoslog.log.log import Log
 from eoslog.maintenance.vacuum import referenced_files
@@ -254,17 +255,7 @@ def _as_object(batch: Batch) -> Batch:
 
 
 def _groups(items: Iterable[_Item]) -> Iterator[list[_Item]]:
-    """Divide files into groups of limited size."""
-    group: list[_Item] = []
-    size = 0
-    for item in items:
-        if group and (len(group) == MOST_FILES or size + item.file.length > MOST_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(item)
-        size += item.file.length
-    if group:
-        yield group
+    return limited_groups(items, Limit(lambda item: 1, MOST_FILES), Limit(lambda item: item.file.length, MOST_BYTES))
 
 
 def _prepared(state: StoreState) -> Iterator[tuple[FileReference, PartitionId]]:

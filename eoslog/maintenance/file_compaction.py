@@ -17,6 +17,7 @@ import numpy as np
 
 from eoslog.delta.known_tables import KnownTables
 from eoslog.format.checked_files import read_files
+from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log
 from eoslog.maintenance.segment_rewriting import (
@@ -116,9 +117,12 @@ def _segments_together(topic: Topic, partition: Partition) -> list[Sequence[Seal
     clean = [each for each in partition.sealed if each.end_offset <= partition.cleaned_offset]
     # Never join clean and dirty segments: compaction by key treats a segment as clean or dirty as a whole.
     for side in (clean, partition.sealed[len(clean) :]):
-        for by_bytes in chunks(side, lambda segment: segment.bytes, topic.config.segment_bytes):
-            for each in chunks(by_bytes, lambda segment: segment.batch_count, most_batches):
-                together += doubling_runs(each, lambda segment: segment.batch_count + 1)
+        limits = (
+            Limit(lambda segment: segment.bytes, topic.config.segment_bytes),
+            Limit(lambda segment: segment.batch_count, most_batches),
+        )
+        for group in limited_groups(side, *limits):
+            together += doubling_runs(group, lambda segment: segment.batch_count + 1)
     return together
 
 
@@ -194,7 +198,7 @@ class FileCompaction:
         if not self.joins_files:
             yield from ([source] for source in sources)
             return
-        for chunk in chunks(sources, lambda source: source.file.length, self.target_file_bytes):
+        for chunk in limited_groups(sources, Limit(lambda source: source.file.length, self.target_file_bytes)):
             yield from doubling_runs(chunk, lambda source: source.file.length)
 
     def _keeps(self, batch: Batch) -> bool:
@@ -238,19 +242,6 @@ class FileCompaction:
 
 def _paths(sources: Iterable[SourceFile]) -> set[str]:
     return {source.file.path for source in sources}
-
-
-def chunks(items: Sequence[T], weight: Callable[[T], int], most: int) -> list[Sequence[T]]:
-    """Split the items, in their order, into chunks that weigh at most ``most``. A heavier item is a chunk alone."""
-    found: list[list[T]] = []
-    filled = 0
-    for item in items:
-        if not found or filled + weight(item) > most:
-            found.append([])
-            filled = 0
-        found[-1].append(item)
-        filled += weight(item)
-    return list(found)
 
 
 def doubling_runs(items: Sequence[T], weight: Callable[[T], int]) -> list[Sequence[T]]:

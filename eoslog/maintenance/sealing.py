@@ -9,7 +9,7 @@ vacuum deletes them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.checked_files import crc32c, read_files
 from eoslog.format.kafka_files import encode_producer_snapshot, encode_transaction_index, snapshot_entries
+from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.segment_index import encode_segment_index
 from eoslog.log.log import Log
 from eoslog.maintenance.segment_rewriting import RewrittenFile, SourceFile
@@ -130,23 +131,16 @@ def _seal_while(
 
 def _in_groups(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
     """Yield the candidates in groups, one for each record. The memory for the files of a group is limited."""
-    group: list[_Candidate] = []
-    rows = size = 0
-    for each in candidates:
-        partition = each[1]
-        count = len(partition.active) + len(partition.start_producers)
-        moved = sum(batch.file.length for batch in partition.active if batch.file and not batch.file.is_object)
-        if group and (
-            len(group) == _MOST_SEGMENTS_A_RECORD
-            or rows + count > _MOST_ROWS_A_RECORD
-            or size + moved > _MOST_MOVED_BYTES_A_RECORD
-        ):
-            yield group
-            group, rows, size = [], 0, 0
-        group.append(each)
-        rows += count
-        size += moved
-    yield group
+    return limited_groups(
+        candidates,
+        Limit(lambda each: 1, _MOST_SEGMENTS_A_RECORD),
+        Limit(lambda each: len(each[1].active) + len(each[1].start_producers), _MOST_ROWS_A_RECORD),
+        Limit(lambda each: _moved_bytes(each[1]), _MOST_MOVED_BYTES_A_RECORD),
+    )
+
+
+def _moved_bytes(partition: Partition) -> int:
+    return sum(batch.file.length for batch in partition.active if batch.file and not batch.file.is_object)
 
 
 def seal_segment(
@@ -275,7 +269,8 @@ class _MovedRows:
         with_rows = [(place, batch) for place, batch in enumerate(batches) if batch.file is not None]
         found = list(batches)
         for is_moved, run in groupby(with_rows, key=lambda each: _is_embedded(each[1])):
-            for group in _of_limited_size(run) if is_moved else ():
+            limit = Limit(lambda each: _length(each[1]), _LARGEST_MOVED_FILE_BYTES)
+            for group in limited_groups(run, limit) if is_moved else ():
                 places, moved = zip(*group, strict=True)
                 for place, batch in zip(places, self._moved(moved), strict=True):
                     found[place] = batch
@@ -299,19 +294,8 @@ class _MovedRows:
         return [batch._replace(file=file, first_row=row) for batch, row in zip(batches, first_rows, strict=True)]
 
 
-def _of_limited_size(batches: Iterable[tuple[int, Batch]]) -> Iterator[list[tuple[int, Batch]]]:
-    """Divide numbered batches into groups whose files have a limited total size."""
-    group: list[tuple[int, Batch]] = []
-    size = 0
-    for place, batch in batches:
-        length = batch.file.length if batch.file is not None else 0
-        if group and size + length > _LARGEST_MOVED_FILE_BYTES:
-            yield group
-            group, size = [], 0
-        group.append((place, batch))
-        size += length
-    if group:
-        yield group
+def _length(batch: Batch) -> int:
+    return 0 if batch.file is None else batch.file.length
 
 
 def _is_embedded(batch: Batch) -> bool:

@@ -13,7 +13,7 @@ from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition, UnknownTop
 from eoslog.admin.admin import Admin
 from eoslog.format.kafka_files import decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
-from eoslog.maintenance.file_compaction import FileCompactionReport, chunks, compact_files, doubling_runs
+from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files, doubling_runs
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.draft import AppendEntry
@@ -453,14 +453,6 @@ def test_a_file_in_the_new_index_outlives_its_first_index(store: Store, objects:
 
     assert store.read(lambda state, slot: state.pending_deletions) == ()
     assert everything(Store(objects, Environment())) == before
-
-
-@given(st.lists(st.integers(1, 1000), max_size=60), st.integers(1, 2000))
-def test_chunks_keep_the_order_and_weigh_no_more_than_allowed(weights: list[int], most: int) -> None:
-    found = chunks(weights, lambda weight: weight, most)
-
-    assert [weight for chunk in found for weight in chunk] == weights
-    assert all(sum(chunk) <= most or len(chunk) == 1 for chunk in found)
 
 
 @given(st.lists(st.integers(1, 1000), max_size=60))

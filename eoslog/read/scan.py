@@ -19,10 +19,10 @@ from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.embedded_files import embedded_file_of, put_embedded_files
 from eoslog.read.file_rows import FileRows
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.latest_rows import latest_keys, read_latest
-from eoslog.read.planner import PartitionPlan, ReadPlanner, check_offset
+from eoslog.read.latest_rows import read_latest
+from eoslog.read.planner import PartitionPlan, check_offset
 from eoslog.read.predicate import Predicate
-from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.read_request import ReadRequest
 from eoslog.read.row_reader import read_rows
 from eoslog.read.time_travel import AsOf, check_created, resolve, timestamp_ms
 from eoslog.session.serializers import check_callable
@@ -309,18 +309,22 @@ def plan_scan(
     as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
     check_created(topic_state, as_of)
     wanted = _columns(topic_state, columns, include_control_rows)
-    compiled = None if predicate is None else compile_predicate(predicate, topic_state)
-    latest = latest_keys(topic_state) if latest_by_key else None
-    # A row that does not match may be the newest of its key, so the predicate leaves out no file.
-    planned = None if latest_by_key else compiled
+    request = ReadRequest(
+        isolation=isolation,
+        as_of=as_of,
+        control_rows=include_control_rows,
+        predicate=predicate,
+        latest_by_key=latest_by_key,
+    )
+    read = request.of_topic(store.indexes, topic_state)
     if transaction_consistent:
         ending_offsets = _consistent_ends(store, topic, found, starting_offsets, ending_offsets)
-    planner = ReadPlanner(store.indexes, topic, isolation, as_of, include_control_rows, planned)
     plans = [
-        planner.plan(each, starting_offsets.get(each.id.partition), ending_offsets.get(each.id.partition))
+        read.planner.plan(each, starting_offsets.get(each.id.partition), ending_offsets.get(each.id.partition))
         for each in found
     ]
-    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, as_of, compiled, latest=latest)
+    stored = stored_schema(topic_state)
+    return Scan(store.object_store, plans, stored, wanted, newest, as_of, read.predicate, latest=read.latest)
 
 
 def _check_offsets(topic: Topic, option: str, offsets: object) -> None:

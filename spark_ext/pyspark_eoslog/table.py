@@ -168,8 +168,7 @@ class EosLogTable:
                 slot=slot,
                 timestamp=timestamp,
                 transaction_consistent=transaction_consistent,
-                # A row that does not match may be the newest of its key, so the predicate leaves out no file.
-                predicate=None if latest_by_key else predicate,
+                predicate=predicate,
                 latest_by_key=latest_by_key,
             )
 

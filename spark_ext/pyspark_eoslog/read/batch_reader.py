@@ -17,14 +17,14 @@ from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema, stored_schema
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.latest_rows import latest_keys, read_latest
-from eoslog.read.planner import ReadPlanner
+from eoslog.read.latest_rows import read_latest
+from eoslog.read.read_request import ReadRequest
 from eoslog.read.row_reader import read_rows
 from eoslog.read.time_travel import check_created, resolve
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.options.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, resolve_offsets
-from pyspark_eoslog.read.packing import Piece, pack, piece_of, predicate_of
+from pyspark_eoslog.read.packing import Piece, pack, piece_of
 from pyspark_eoslog.spark_schemas import ReadColumns, check_agreement, choose_columns
 from pyspark_eoslog.worker import object_store, plain_errors, verified_store
 
@@ -124,18 +124,19 @@ class EosLogReader(DataSourceReader):
             for view in snapshot.topics:
                 check_created(view.topic, as_of)
         starts, ends = _ranges(store, snapshot, options)
+        request = ReadRequest(
+            isolation=options.isolation,
+            as_of=as_of,
+            control_rows=options.include_control_rows,
+            predicate=options.predicate,
+            latest_by_key=options.latest_by_key,
+        )
         pieces = []
         for view in snapshot.topics:
-            predicate = predicate_of(view.topic, options.predicate)
-            latest = latest_keys(view.topic) if options.latest_by_key else None
-            # A row that does not match may be the newest of its key, so the predicate leaves out no file.
-            planned = None if options.latest_by_key else predicate
-            planner = ReadPlanner(
-                store.indexes, view.topic.topic, options.isolation, as_of, options.include_control_rows, planned
-            )
+            read = request.of_topic(store.indexes, view.topic)
             for place, partition in view.by_place().items():
-                plan = planner.plan(partition, starts[place], ends[place])
-                pieces.append(piece_of(view.topic, plan, predicate, latest=latest))
+                plan = read.planner.plan(partition, starts[place], ends[place])
+                pieces.append(piece_of(view.topic, plan, read))
         self._tell_of_faster_reads(snapshot, pieces)
         return read_partitions(snapshot, self._schema, pieces, options)
 

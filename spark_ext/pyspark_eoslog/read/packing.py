@@ -18,7 +18,7 @@ from eoslog.format.partitioner import RowKeys
 from eoslog.read.file_rows import FileRows
 from eoslog.read.planner import PartitionPlan
 from eoslog.read.predicate import Predicate
-from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.read_request import TopicRead
 
 LARGEST_BYTES = 48 << 20
 """The approximate size of a Spark partition (bytes), unless a file is larger."""
@@ -45,18 +45,9 @@ class Piece:
     """Only the newest row of each of these keys is read; None: all rows."""
 
 
-def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None, *, latest: RowKeys | None = None) -> Piece:
+def piece_of(topic: Topic, plan: PartitionPlan, read: TopicRead) -> Piece:
     """Return the piece that reads a plan of one topic-partition."""
-    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.rows), predicate, latest)
-
-
-def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:
-    """Return the compiled predicate for a topic; None if the option was not given.
-
-    Raises:
-        InvalidOption: the predicate does not fit the topic's columns.
-    """
-    return None if predicate is None else compile_predicate(predicate, topic)
+    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.rows), read.predicate, read.latest)
 
 
 class _Run(NamedTuple):

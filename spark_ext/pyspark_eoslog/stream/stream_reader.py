@@ -18,13 +18,13 @@ from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, StoreUna
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import ReadPlanner
+from eoslog.read.read_request import ReadRequest
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST, resolve_offsets
 from pyspark_eoslog.pyspark_version import is_at_least, needs
 from pyspark_eoslog.read.batch_reader import read_partitions, read_task
-from pyspark_eoslog.read.packing import Piece, piece_of, predicate_of
+from pyspark_eoslog.read.packing import Piece, piece_of
 from pyspark_eoslog.spark_schemas import choose_columns
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over, check_removed, first_offset
 from pyspark_eoslog.stream.group_progress import GroupProgress
@@ -247,7 +247,7 @@ def first_offsets(store: Store, snapshot: TopicsSnapshot, options: Options) -> S
             visible rows.
     """
     for view in snapshot.topics:
-        predicate_of(view.topic, options.predicate)  # Report an error before the first micro-batch.
+        _request(options).of_topic(store.indexes, view.topic)  # Report an error before the first micro-batch.
     newest = visible_offsets(snapshot, options.isolation)
     option = options.starting_offsets or LATEST
     if options.isolation is IsolationLevel.SNAPSHOT:
@@ -341,25 +341,28 @@ def plan_micro_batch(
                 )
             )
             continue
-        predicate = predicate_of(view.topic, options.predicate)
-        planner = ReadPlanner(
-            indexes, topic, options.isolation, control_rows=options.include_control_rows, predicate=predicate
-        )
+        read = _request(options).of_topic(indexes, view.topic)
         for key, partition in view.by_place().items():
             if after_slot is not None:
                 check_removed(key, partition.removed_end_slot, after_slot, end.began.offsets.get(key), loss)
                 if partition.changed_slot <= after_slot:
                     continue
-                plan = planner.plan_commits(partition, after_slot, end.slot)
+                plan = read.planner.plan_commits(partition, after_slot, end.slot)
             else:
                 held = range(partition.log_start_offset, partition.high_watermark)
                 wanted = _range(key, held, topic_id, begin, end, loss)
                 if not wanted:
                     continue
-                plan = planner.plan(partition, wanted.start, wanted.stop)
+                plan = read.planner.plan(partition, wanted.start, wanted.stop)
             if plan.rows:
-                pieces.append(piece_of(view.topic, plan, predicate))
+                pieces.append(piece_of(view.topic, plan, read))
     return read_partitions(snapshot.only({piece.topic for piece in pieces}), schema, pieces, options)
+
+
+def _request(options: Options) -> ReadRequest:
+    return ReadRequest(
+        isolation=options.isolation, control_rows=options.include_control_rows, predicate=options.predicate
+    )
 
 
 def _range(

@@ -1,4 +1,4 @@
-"""Many processes, few transactional ids: whatever comes between whatever, each id has one holder and a legal state."""
+"""Many processes, few transactional ids: in every interleaving, each id has one holder and a legal state."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_inits_at_the_exhausted_epoch_give_out_one_new_producer_id_after_the_oth
 
 
 @pytest.mark.scenario(117)
-def test_what_many_threads_were_told_to_be_committed_is_there_once_and_nothing_else() -> None:
+def test_a_scan_shows_each_row_once_that_many_threads_saw_committed_and_no_other() -> None:
     url = f"memory://{uuid.uuid4().hex}"
     store = eoslog.connect(url)
     store.admin.create_topic("t")

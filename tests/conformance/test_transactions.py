@@ -83,7 +83,7 @@ def test_a_read_committed_consumer_sees_nothing_undecided(stage: Stage) -> None:
 
 
 @pytest.mark.scenario(122, 139)
-def test_what_was_hidden_is_shown_when_the_open_transaction_ends(stage: Stage) -> None:
+def test_rows_behind_an_open_transaction_are_shown_when_it_ends(stage: Stage) -> None:
     first, second = stage.producer("first"), stage.producer("second")
     first.begin_transaction()
     send(first, "open", partition=0)
@@ -291,7 +291,7 @@ def _snapshots(stage: Stage) -> list[list[bytes]]:
 
 
 @pytest.mark.scenario(139)
-def test_what_was_aborted_in_sealed_segments_is_told_by_index_files_alone(world: World) -> None:
+def test_index_files_alone_name_the_aborted_transactions_of_sealed_segments(world: World) -> None:
     stage = Stage(world, "sealed")
     producer = stage.producer()
     for number in range(6):

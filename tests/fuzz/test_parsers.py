@@ -1,4 +1,4 @@
-"""Whatever bytes come in, a parser gives a valid value or one of the project's own errors, and nothing else."""
+"""A parser of any bytes gives a valid value or one of the project's own errors, and nothing else."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_kafka_prints_extreme_numbers_as_dump_log_does(tmp_path: Path) -> None:
     assert eoslog_dumps(index, snapshot).stdout.splitlines() == kafka_dumps(index, snapshot)
 
 
-def test_what_kafka_finds_damaged_dump_log_finds_damaged_too(files: list[Path], tmp_path: Path) -> None:
+def test_dump_log_reports_the_damage_that_kafkas_tool_reports(files: list[Path], tmp_path: Path) -> None:
     intact = next(path for path in files if path.suffix == ".snapshot" and path.stat().st_size > 100)
     damaged = tmp_path / intact.name
     body = bytearray(intact.read_bytes())

@@ -90,7 +90,7 @@ def refusal(read: Callable[[bytes], None], body: bytes) -> Refusal:
         return processes.submit(_refusal, read, body).result()
 
 
-def test_what_the_refused_files_would_take_is_counted(many_bytes: bytes) -> None:
+def test_a_refusal_is_measured_against_the_memory_that_decoding_would_take(many_bytes: bytes) -> None:
     assert refusal(read_unchecked, many_bytes).memory_bytes > MOST_MEMORY_BYTES
 
 

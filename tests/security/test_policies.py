@@ -132,7 +132,7 @@ def test_a_policy_ends_at_its_store(role: str) -> None:
             assert resource == "arn:aws:s3:::BUCKET" or resource.startswith("arn:aws:s3:::BUCKET/PREFIX/")
 
 
-def test_what_is_new_is_not_put_over_what_is_there(s3_store: S3Store) -> None:
+def test_a_put_of_a_new_object_does_not_overwrite_an_existing_one(s3_store: S3Store) -> None:
     s3_store.put_new([("t/a.parquet", b"rows")])
     s3_store.put_new([("t/a.parquet", b"rows")])
 

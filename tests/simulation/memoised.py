@@ -1,4 +1,4 @@
-"""What a simulated world decodes many times over is decoded once: pure functions of bytes, remembered by their bytes.
+"""A simulated world decodes the same bytes once: the results of pure functions of bytes are kept by the bytes.
 
 A hundred processes of a history read the same checkpoint, each of them afresh, as real ones do.
 """

@@ -1,4 +1,4 @@
-"""What readers were shown is held against what became of it, also when that was decided later."""
+"""The checker compares the rows that readers were shown with their outcomes, also with those decided later."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_uncommitted_read_may_show_what_is_aborted_later() -> None:
     check_shown(ledger, {})
 
 
-def test_what_a_committed_read_passed_over_is_not_committed_later() -> None:
+def test_a_row_that_a_committed_read_passed_over_must_not_be_committed_later() -> None:
     ledger = Ledger()
     slow, fast = ledger.begin("writer0"), ledger.begin("writer1")
     undecided, committed = slow.row(IN, 0), fast.row(IN, 0)

@@ -1,4 +1,4 @@
-"""The simulation of a log alone: who got which slot, whatever failed."""
+"""The simulation of a log alone: each append and its slot, among all faults."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def result_of(seed: int) -> Result:
 
 
 @pytest.mark.parametrize("first", BLOCKS)
-def test_whatever_fails_each_name_has_the_slot_that_was_told(first: int) -> None:
+def test_each_name_lies_in_the_slot_that_its_append_returned_among_all_faults(first: int) -> None:
     assert all(result_of(seed).slots > 1 for seed in range(first, first + BLOCKS.step))
 
 
-def test_what_is_rare_in_a_log_comes_up() -> None:
+def test_the_seeds_of_a_log_reach_every_rare_event() -> None:
     marks: Counter[str] = Counter()
     for seed in range(BLOCKS.stop):
         marks += result_of(seed).marks
@@ -57,7 +57,7 @@ def test_a_seed_of_a_log_repeats_itself_exactly(seed: int) -> None:
     assert result_of(seed).trace == simulation_of(Plan.of_services("log", seed, STEPS)).run().trace
 
 
-def test_who_is_told_the_wrong_winner_of_a_slot_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seeds_detect_a_wrong_winner_of_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "winner", lambda log, slot, timeout_ms=None: "nobody")
 
     assert any("was told to be aborted" in str(violation_of(seed)) for seed in range(BLOCKS.stop))
@@ -82,7 +82,9 @@ def violation_of(seed: int) -> Violation | None:
         (Outcome.UNKNOWN, {}, True),
     ],
 )
-def test_what_is_there_is_compared_with_what_was_told(outcome: Outcome, seen: dict[str, int], is_right: bool) -> None:
+def test_the_check_compares_the_names_in_the_log_with_the_outcomes_of_their_appends(
+    outcome: Outcome, seen: dict[str, int], is_right: bool
+) -> None:
     try:
         check_seen({"a": outcome}, seen)
     except Violation:

@@ -36,7 +36,7 @@ def test_each_life_of_a_topic_keeps_its_rows_whatever_fails(seed: int) -> None:
     assert result_of(seed).slots > 0
 
 
-def test_what_is_rare_around_topics_comes_up() -> None:
+def test_the_seeds_of_recreated_topics_reach_every_rare_event() -> None:
     marks: Counter[str] = Counter()
     for seed in SEEDS:
         marks += result_of(seed).marks
@@ -74,7 +74,7 @@ def test_a_read_that_breaks_a_promise_is_told(row: Sent, shown: list[tuple[int, 
 
 
 @pytest.mark.parametrize("row", [a_row(5, 6), a_row(5, 22), a_row(21, 26), a_row(21, None, Outcome.UNKNOWN)])
-def test_what_a_life_need_not_show_may_be_gone(row: Sent) -> None:
+def test_a_row_may_be_missing_that_a_life_need_not_show(row: Sent) -> None:
     check_shown(a_ledger(row=row), SECOND, [], 25, whole=True)
 
 
@@ -101,7 +101,7 @@ def test_a_transaction_shows_whole_within_a_life() -> None:
 @pytest.mark.parametrize(
     ("consumed", "copied"), [([b"a"], []), ([], [b"a"]), ([b"a"], [b"a", b"a"]), ([], [b"old", b"old"])]
 )
-def test_what_was_consumed_was_copied_once(consumed: list[bytes], copied: list[bytes]) -> None:
+def test_each_consumed_row_must_be_copied_once(consumed: list[bytes], copied: list[bytes]) -> None:
     check_copied([b"a"], Counter([b"a", b"old"]), {b"a", b"b"})
 
     with pytest.raises(Violation):

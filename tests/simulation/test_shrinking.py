@@ -13,7 +13,7 @@ from tests.simulation.shrinking import Failure, failure_of, fewest, shrink
 STEPS = 100
 
 
-def test_what_fails_with_two_of_many_shrinks_to_these_two() -> None:
+def test_a_failure_that_needs_two_of_many_shrinks_to_these_two() -> None:
     def fails_with(some: Sequence[int]) -> bool:
         return {3, 77} <= set(some)
 

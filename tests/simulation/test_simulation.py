@@ -1,4 +1,4 @@
-"""The simulation: seeds among faults keep every promise, repeat themselves exactly, and reach what is rare."""
+"""The simulation: seeds among faults keep every promise, repeat themselves exactly, and reach every rare event."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def result_of(seed: int) -> Result:
 @pytest.mark.parametrize(
     "seed", [*SEEDS[:FIRST_SEEDS], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[FIRST_SEEDS:])]
 )
-def test_whatever_fails_no_promise_is_broken(seed: int) -> None:
+def test_faults_break_no_promise(seed: int) -> None:
     assert result_of(seed).acknowledged_rows > 0
 
 
@@ -80,7 +80,7 @@ def test_a_seed_is_the_same_in_every_process_whatever_its_hashes(seed: int) -> N
 
 
 @pytest.mark.slow
-def test_what_is_rare_comes_up() -> None:
+def test_the_seeds_reach_every_rare_event() -> None:
     marks: Counter[str] = Counter()
     for seed in SEEDS:
         marks += result_of(seed).marks

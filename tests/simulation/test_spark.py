@@ -1,4 +1,4 @@
-"""The simulation of Spark's readers and sinks: rows are copied once whatever fails, and what is rare comes up."""
+"""The simulation of Spark's readers and sinks: they copy each row once among all faults, and reach every rare event."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def result_of(seed: int) -> Result:
 @pytest.mark.parametrize(
     "seed", [*SEEDS[:FIRST_SEEDS], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[FIRST_SEEDS:])]
 )
-def test_what_spark_writes_is_what_it_read_whatever_fails(seed: int) -> None:
+def test_spark_writes_the_rows_that_it_read_among_all_faults(seed: int) -> None:
     assert result_of(seed).slots > 0
 
 
@@ -59,7 +59,7 @@ def test_of_mixed_seeds_every_tenth_is_one_of_sparks() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_rare_in_spark_comes_up() -> None:
+def test_the_seeds_of_spark_reach_every_rare_event() -> None:
     marks: Counter[str] = Counter()
     for seed in SEEDS:
         marks += result_of(seed).marks

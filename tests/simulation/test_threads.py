@@ -146,7 +146,7 @@ def test_a_seed_with_threads_repeats_itself_exactly(seed: int) -> None:
     assert LogSimulation(seed, plan=plan).run().trace == LogSimulation(seed, plan=plan).run().trace
 
 
-def test_what_a_thread_raises_fails_the_history() -> None:
+def test_an_error_of_a_thread_fails_the_history() -> None:
     def fail() -> None:
         raise ValueError("broken")
 

@@ -60,7 +60,7 @@ def test_the_command_finds_a_lost_row_invalid_by_the_same_rule(store: eoslog.Sto
         assert witness in told.output
 
 
-def test_what_is_written_is_the_history_that_was_judged(store: eoslog.Store, tmp_path: Path) -> None:
+def test_the_written_history_is_the_checked_history(store: eoslog.Store, tmp_path: Path) -> None:
     history = judged_history(found(store, ROWS))
 
     write_history(tmp_path / "judged.jsonl", history)

@@ -22,7 +22,7 @@ from tests.soak.summary import DRAINS, TRIED, Summary, verdict_of
         (["a promise", TRIED], "BROKEN"),
     ],
 )
-def test_what_was_not_tried_is_neither_exact_nor_broken(broken: list[str], verdict: str) -> None:
+def test_a_promise_that_was_not_tried_is_neither_exact_nor_broken(broken: list[str], verdict: str) -> None:
     promises = ["a promise", DRAINS, TRIED]
 
     assert verdict_of({each: ["what contradicts it"] * (each in broken) for each in promises}) == verdict
@@ -45,7 +45,7 @@ def test_a_short_run_is_exact_and_names_what_it_did_not_try(store: eoslog.Store,
     assert f"kept    {DRAINS}" in told
 
 
-def test_what_has_to_be_tried_and_was_not_leaves_the_verdict_open(store: eoslog.Store, tmp_path: Path) -> None:
+def test_an_event_that_did_not_happen_leaves_the_verdict_open(store: eoslog.Store, tmp_path: Path) -> None:
     told = text(store, tmp_path, untried=["no transaction was aborted"])
 
     assert told.startswith("UNFINISHED: ")

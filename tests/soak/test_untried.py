@@ -1,4 +1,4 @@
-"""What a run did not go through is told, and leaves the verdict open unless the run was short."""
+"""The summary names the events that did not happen. They leave the verdict open unless the run was short."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_topic_that_has_all_rows_that_were_written_was_not_compacted(store: eo
     assert list(not_come_about(evidence(store, [ABORTED], rows), [FENCED])) == ["compaction took no row of newest"]
 
 
-def test_what_only_succeeded_and_was_only_killed_tried_neither_abort_nor_fence(store: eoslog.Store) -> None:
+def test_a_history_of_commits_and_kills_has_tried_neither_abort_nor_fence(store: eoslog.Store) -> None:
     committed = Operation("eager-1.1", Kind.TXN, Outcome.OK, 1, 2, (Send("orders-0", "eager-1/1/1"),))
     refused = Operation("idempotent-1.1", Kind.SEND, Outcome.FAIL, 1, 2, (Send("orders-0", "idempotent-1/1/1"),))
     events = [Event(0, "zombie killed", "eager-1"), Event(0, "kill", "eager-1")]

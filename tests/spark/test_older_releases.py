@@ -1,4 +1,4 @@
-"""What a release of PySpark lacks is refused with the release that it needs."""
+"""A feature that a release of PySpark lacks is refused with the name of the release that has it."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_view_keeps_its_first_snapshot_until_it_is_replaced(spark: SparkSessio
         ("SELECT * FROM eoslog.`{path}`", "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"),
     ],
 )
-def test_what_spark_refuses_by_itself_writes_nothing(
+def test_a_statement_that_spark_refuses_writes_nothing(
     spark: SparkSession, store: eoslog.Store, statement: str, message: str
 ) -> None:
     view(spark, store)

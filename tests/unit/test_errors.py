@@ -32,7 +32,7 @@ def test_a_message_that_repeats_something_long_is_cut_in_its_middle() -> None:
 
 
 @pytest.mark.parametrize("said", ["x", "column a[] is [b] c", "[line 3] [EOSLOG_CORRUPT_RECORD] of another"])
-def test_what_an_error_says_is_told_within_another_without_its_code(said: str) -> None:
+def test_an_error_quotes_the_message_of_another_without_its_code(said: str) -> None:
     assert without_code(CorruptRecord(said)) == said
     assert without_code(str(CorruptRecord(said))) == said
     assert without_code(ValueError(said)) == said

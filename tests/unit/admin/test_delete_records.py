@@ -1,4 +1,4 @@
-"""Deleting records: what goes, what stays, and what those who read or write are told."""
+"""Deleting records: the rows that go and that stay, and the answers to readers and writers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def newest_slot(store: Store) -> int:
     return store.read(lambda state, slot: slot)
 
 
-def test_what_lies_below_the_offsets_goes_in_one_slot_for_all_partitions(rows: Store, world: World) -> None:
+def test_one_slot_deletes_the_rows_below_the_offsets_of_all_partitions(rows: Store, world: World) -> None:
     slot = newest_slot(rows)
 
     assert rows.admin.delete_records({T0: 3, T1: -1}) == {T0: 3, T1: 1}
@@ -71,7 +71,7 @@ def test_deleting_deleted_records_returns_the_log_start_and_takes_no_slot(rows: 
     assert newest_slot(rows) == slot
 
 
-def test_what_an_open_transaction_wrote_stays(rows: Store) -> None:
+def test_delete_records_keeps_the_rows_of_an_open_transaction(rows: Store) -> None:
     producer = begun(rows, "tx", 0)
 
     with pytest.raises(

@@ -75,7 +75,7 @@ def test_a_group_is_described_with_its_members_offsets_and_lags(store: Store, wo
     assert found.partitions == (GroupPartition(T0, 2, 3, 4, 2, one), GroupPartition(T1, None, 0, 0, None, two))
 
 
-def test_what_a_member_is_to_give_up_is_described_as_its_own(store: Store, world: World) -> None:
+def test_a_partition_that_a_member_must_give_up_is_described_as_its_own(store: Store, world: World) -> None:
     first = member(world)
     member(world)
 

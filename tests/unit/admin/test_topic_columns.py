@@ -89,7 +89,9 @@ def test_columns_that_are_there_are_not_added_again(store: Store) -> None:
         ("c", ["note"], errors.InvalidRequest),
     ],
 )
-def test_what_cannot_be_added_changes_nothing(store: Store, topic: str, columns: Any, error: type[Exception]) -> None:
+def test_a_refused_addition_of_columns_changes_nothing(
+    store: Store, topic: str, columns: Any, error: type[Exception]
+) -> None:
     store.admin.create_topic("t")
     before = store.read(lambda state, slot: slot)
 
@@ -237,7 +239,7 @@ class _Mortal(Environment):
 
 
 @pytest.mark.parametrize(("point", "version"), [("log.slot.before_put", 1), ("log.slot.claimed", 2)])
-def test_who_dies_while_columns_are_added_leaves_them_all_or_none(point: str, version: int) -> None:
+def test_a_process_that_dies_while_it_adds_columns_leaves_all_or_none(point: str, version: int) -> None:
     objects = MemoryStore(Environment())
     Store(objects, Environment()).admin.create_topic("c", schema=ROWS)
     with contextlib.suppress(_Died):

@@ -1,4 +1,4 @@
-"""What is told of a transactional id."""
+"""The description of a transactional id."""
 
 from __future__ import annotations
 

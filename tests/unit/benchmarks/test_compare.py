@@ -39,7 +39,7 @@ def test_only_an_exact_count_above_all_of_the_old_commit_has_risen() -> None:
     assert risen(new, old) == []
 
 
-def test_what_one_commit_does_not_have_is_missing() -> None:
+def test_a_number_that_one_commit_lacks_is_shown_as_missing() -> None:
     old, new = numbers('{"missing": "ImportError: no scan"}'), numbers('{"CPU": 1234.5}')
 
     assert list(rows(old, new)) == [("CPU", "missing", "1,234", "-")]

@@ -221,7 +221,9 @@ def test_the_delay_passes_bodies_and_answers_unchanged_and_counts_requests() -> 
     assert {kind: count for kind, count in counts.items() if count} == {"PUT": 2, "GET": 1}
 
 
-def test_what_a_part_started_ends_with_it_also_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processes_of_a_part_end_with_it_also_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "part.py").write_text(
         "import pathlib, subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"

@@ -67,7 +67,7 @@ def test_real_time_leads_over_operations_that_read_nothing() -> None:
     assert illegal(*history) == {"G1c-realtime"}
 
 
-def test_what_has_no_known_end_comes_before_nothing() -> None:
+def test_an_operation_without_a_known_end_comes_before_no_other() -> None:
     unknown = operation("a", sent("j", 2), polled(k=[(0, 1)]), lasted=(0, 10), outcome=Outcome.INFO)
     write = operation("b", sent("k", 1, 0), lasted=(11, 20))
     read = operation("c", polled(k=[(0, 1)]), lasted=(21, 30))

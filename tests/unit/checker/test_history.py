@@ -21,7 +21,7 @@ def write(path: Path, *operations: Operation) -> None:
             writer.complete(each)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     history = [
         assign("a", "j", "k"),
         operation("a", sent("k", 1, 0), sent("k", "zwei", None), polled(j=[(0, "x")]), staged=True),
@@ -39,7 +39,7 @@ def test_an_operation_of_unknown_fate_never_was_over() -> None:
     assert send("a", "k", 1, None, Outcome.INFO).completed == NEVER
 
 
-def test_what_was_begun_and_never_ended_is_of_unknown_fate(tmp_path: Path) -> None:
+def test_an_operation_that_never_ended_has_an_unknown_outcome(tmp_path: Path) -> None:
     begun = operation("a", sent("k", 1), lasted=(3, 4))
     with (tmp_path / "a.jsonl").open("w") as out:
         HistoryWriter(out).invoke(begun)

@@ -59,7 +59,7 @@ def test_rows_show_from_the_slot_that_commits_them_and_never_if_it_aborts() -> N
     assert [shown_at(log, slot).read_committed(PLACE) for slot in range(4)] == [set(), {0, 1}, {0, 1}, {0, 1}]
 
 
-def test_what_was_prepared_ends_under_the_identity_that_its_id_has_by_then() -> None:
+def test_a_prepared_transaction_ends_under_the_newest_identity_of_its_id() -> None:
     log = log_of(batch(0), end("commit", producer_id=9, epoch=0))
 
     assert shown_at(log, 1).read_committed(PLACE) == {0, 1}

@@ -46,14 +46,14 @@ def test_a_process_that_is_shown_a_value_again_is_not_monotonic() -> None:
     assert illegal(*THREE, ALL, assign("a", "k"), poll("a", k=[(1, 2)]), poll("a", k=[(1, 2)])) == {"nonmonotonic-poll"}
 
 
-def test_what_a_failed_transaction_polled_comes_again() -> None:
+def test_a_consumer_may_poll_the_records_of_a_failed_transaction_again() -> None:
     before = [assign("a", "k"), poll("a", k=[(0, 1)])]
     failed = operation("a", polled(k=[(1, 2), (5, 3)]), outcome=Outcome.FAIL)
 
     assert not legal(*THREE, ALL, *before, failed, poll("a", k=[(1, 2), (5, 3)]))
 
 
-def test_what_a_failed_transaction_polled_is_not_passed_over() -> None:
+def test_a_consumer_may_not_pass_over_the_records_of_a_failed_transaction() -> None:
     before = [assign("a", "k"), poll("a", k=[(0, 1)])]
     failed = operation("a", polled(k=[(1, 2)]), outcome=Outcome.FAIL)
 
@@ -78,7 +78,7 @@ def test_a_partition_that_stays_assigned_goes_on() -> None:
     assert illegal(*THREE, ALL, *polls) == {"poll-skip"}
 
 
-def test_who_seeks_may_begin_anywhere() -> None:
+def test_a_consumer_that_seeks_may_begin_anywhere() -> None:
     before = [assign("a", "k"), poll("a", k=[(5, 3)])]
     seek = operation("a", kind=Kind.SEEK, keys=("k",))
 

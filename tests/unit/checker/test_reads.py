@@ -31,11 +31,11 @@ def test_an_aborted_transaction_that_shows_to_a_transaction_that_fails_is_an_abo
     assert illegal(aborted, failed) == {"G1a"}
 
 
-def test_what_may_have_been_sent_may_show() -> None:
+def test_a_reader_may_be_shown_a_value_whose_send_has_an_unknown_outcome() -> None:
     assert not legal(send("a", "k", 1, None, Outcome.INFO), poll("b", k=[(0, 1)]))
 
 
-def test_what_failed_and_was_sent_again_may_show() -> None:
+def test_a_reader_may_be_shown_a_value_that_was_sent_again_after_a_failure() -> None:
     assert not legal(send("a", "k", 1, None, Outcome.FAIL), send("b", "k", 1, 0), poll("c", k=[(0, 1)]))
 
 

@@ -130,18 +130,18 @@ def test_an_end_that_moves_back_is_found() -> None:
     assert rules(partition_ends([(0, {P0: Ends(2, 5)}), (1, {P0: Ends(2, 4)})])) == ["end-moved-back"]
 
 
-def test_what_is_stable_lies_within_the_log() -> None:
+def test_a_stable_end_lies_within_the_log() -> None:
     assert rules(partition_ends([(0, {P0: Ends(6, 5)})])) == ["end-beyond-log"]
     assert not rules(partition_ends([(0, {P0: Ends(0, 5)}), (1, {P0: Ends(5, 5), P1: Ends(0, 0)})]))
 
 
-def test_what_is_undecided_is_not_stable() -> None:
+def test_no_undecided_row_lies_below_the_stable_end() -> None:
     assert rules(stable_ends(3, {P0: Ends(5, 5)}, {P0: Ends(0, 5)})) == ["undecided-below-end"]
     assert rules(stable_ends(3, {P0: Ends(1, 5)}, {P0: Ends(0, 5)})) == ["undecided-below-end"]
     assert rules(stable_ends(3, {P1: Ends(1, 1)}, {})) == ["undecided-below-end"]
 
 
-def test_what_is_decided_is_stable() -> None:
+def test_the_stable_end_lies_above_every_decided_row() -> None:
     assert rules(stable_ends(3, {P0: Ends(0, 5)}, {P0: Ends(5, 5)})) == ["end-differs"]
     assert rules(stable_ends(3, {P0: Ends(5, 6)}, {P0: Ends(5, 5)})) == ["end-differs"]
     assert not rules(stable_ends(3, {P0: Ends(2, 5), P1: Ends(0, 0)}, {P0: Ends(2, 5)}))

@@ -20,7 +20,7 @@ def test_a_committed_value_before_the_first_one_that_was_read_is_lost() -> None:
     assert illegal(*history, all_was_polled=False) == {"lost-write"}
 
 
-def test_what_lies_behind_all_that_was_read_is_not_lost_yet() -> None:
+def test_a_value_behind_the_last_read_one_is_not_lost_yet() -> None:
     history = [send("a", "k", 1, 0), send("a", "k", 2, 1), poll("b", k=[(0, 1)])]
 
     assert not legal(*history, all_was_polled=False)
@@ -56,7 +56,7 @@ def test_of_sends_without_a_transaction_some_may_fail() -> None:
     assert not legal(sends, poll("b", k=[(0, 1)]))
 
 
-def test_what_only_a_failed_transaction_and_a_snapshot_were_shown_was_not_read() -> None:
+def test_a_value_that_only_a_failed_transaction_and_a_snapshot_saw_is_lost() -> None:
     sends = [send("a", "k", 1, 0), send("a", "k", 2, 1), send("a", "k", 3, 2)]
     failed = operation("b", polled(k=[(0, 1), (1, 2)]), outcome=Outcome.FAIL)
 
@@ -91,7 +91,7 @@ def test_a_transaction_of_unknown_fate_that_shows_in_part_to_the_end_is_unseen_i
     assert illegal(unknown, poll("b", k=[(0, 1)])) == {"unseen"}
 
 
-def test_what_failed_or_may_have_failed_need_not_be_seen() -> None:
+def test_a_value_whose_send_failed_or_may_have_failed_need_not_be_seen() -> None:
     assert not legal(send("a", "k", 1, None, Outcome.FAIL), send("b", "k", 2, None, Outcome.INFO))
 
 

@@ -51,7 +51,7 @@ def test_topics_are_created_listed_described_and_deleted(command: Command) -> No
     assert [each["topic"] for each in command.json("topics", "list")] == ["flights"]
 
 
-def test_what_was_created_and_deleted_is_told_as_json(command: Command) -> None:
+def test_topics_create_and_delete_print_the_topic_as_json(command: Command) -> None:
     created = command.json("topics", "create", "t")
     deleted = command.json("topics", "delete", "t", "--yes")
 
@@ -446,7 +446,7 @@ def test_vacuum_deletes_what_its_settings_no_longer_spare(
     assert command.ok("console", "consume", "t", "--from-beginning", "--timeout", "0") == "kept\n"
 
 
-def test_what_an_id_committed_last_is_shown(command: Command, store: eoslog.Store) -> None:
+def test_last_committed_shows_the_last_commit_of_a_transactional_id(command: Command, store: eoslog.Store) -> None:
     with store.producer("loader") as producer:
         producer.init_transactions()
         producer.begin_transaction()

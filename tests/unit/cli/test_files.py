@@ -74,7 +74,7 @@ def table(store: eoslog.Store) -> eoslog.Store:
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.json", "rows.JSONL", "rows.ndjson"])
-def test_what_is_exported_is_imported_as_it_was(
+def test_an_import_of_an_exported_file_restores_its_rows(
     command: Command, table: eoslog.Store, tmp_path: Path, name: str
 ) -> None:
     file = str(tmp_path / name)
@@ -364,7 +364,9 @@ def test_columns_are_compared_before_anything_is_uploaded(
     assert table.read(lambda state, slot: slot) == before
 
 
-def test_what_is_asked_wrongly_is_refused(command: Command, table: eoslog.Store, tmp_path: Path) -> None:
+def test_wrong_arguments_of_export_and_import_are_refused(
+    command: Command, table: eoslog.Store, tmp_path: Path
+) -> None:
     file = tmp_path / "rows.txt"
     file.write_text("id\n7\n")
 

@@ -1,4 +1,4 @@
-"""What ``console consume --json`` prints of a row, ``console produce`` reads again; all else is refused by name."""
+"""``console produce`` reads each row that ``console consume --json`` prints, and refuses any other value by name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_value_survives_json(data_type: pa.DataType, value: Any) -> None:
     assert read(to_json(stored), data_type) == stored
 
 
-def test_what_is_no_number_is_text() -> None:
+def test_nan_is_written_as_text() -> None:
     assert to_json(float("nan")) == "NaN"
     assert str(read("NaN", pa.float64())) == "nan"
 

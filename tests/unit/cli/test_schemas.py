@@ -106,7 +106,7 @@ def test_the_checkpoint_and_the_description_agree_with_their_schemas(root: Path)
     ],
     ids=str,
 )
-def test_what_no_writer_makes_disagrees(spoiled: dict[str, Any]) -> None:
+def test_a_record_that_no_writer_makes_disagrees_with_the_schema(spoiled: dict[str, Any]) -> None:
     record = {"format": 1, "slot": 0, "append_id": "0" * 32, "prev": "", "entries": []} | spoiled
 
     assert not validator("slot-record").is_valid(record)

@@ -54,7 +54,7 @@ def test_the_store_may_stand_behind_the_command(command: Command, store: eoslog.
     assert command.ok("verify", place, "--data").strip() == "nothing is wrong"
 
 
-def test_what_is_found_is_told_with_what_follows_and_what_to_do(command: Command, damaged: eoslog.Store) -> None:
+def test_verify_prints_each_finding_with_its_consequence_and_remedy(command: Command, damaged: eoslog.Store) -> None:
     result = command.run("verify")
 
     assert result.exit_code == 1
@@ -137,7 +137,7 @@ def test_a_repair_says_what_it_did_and_then_nothing_is_wrong(command: Command, d
     assert command.ok("verify", "--data").strip() == "nothing is wrong"
 
 
-def test_what_cannot_be_repaired_keeps_the_status(command: Command, damaged: eoslog.Store) -> None:
+def test_damage_that_cannot_be_repaired_keeps_the_exit_status(command: Command, damaged: eoslog.Store) -> None:
     a_data_file(command).unlink()
 
     result = command.run("verify", "--repair", "--yes", "--json")

@@ -1,4 +1,4 @@
-"""Who its group has left behind commits nothing, neither offsets nor transactions with offsets."""
+"""A member that its group has left behind commits nothing, neither offsets nor transactions with offsets."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_offsets_of_an_aborted_transaction_never_count(store: Store) -> None:
 
 
 @pytest.mark.scenario(160)
-def test_who_reads_on_waits_for_a_prepared_transaction_that_may_set_its_offset(store: Store) -> None:
+def test_a_consumer_waits_for_a_prepared_transaction_that_may_set_its_offset(store: Store) -> None:
     producer = sending(store, PENDING)
     producer.prepare_transaction()
     waiting = reader(store)
@@ -282,7 +282,7 @@ def test_a_pending_offset_keeps_the_one_it_may_replace_from_expiring(store: Stor
 
 @pytest.mark.scenario(162)
 @pytest.mark.parametrize("forget", [delete_group, delete_offsets])
-def test_what_is_deleted_while_an_offset_is_pending_does_not_come_back(
+def test_offsets_that_are_deleted_while_they_are_pending_do_not_come_back(
     store: Store, forget: Callable[[Store, str, list[TopicPartition]], None]
 ) -> None:
     producer = sending(store, PENDING)

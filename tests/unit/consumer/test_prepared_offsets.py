@@ -34,7 +34,7 @@ def test_a_consumer_waits_where_its_offset_is_prepared_and_reads_on_from_there(s
     assert [record.offset for record in consumer.poll(timeout=0)] == [7, 8, 9]
 
 
-def test_who_goes_back_to_the_committed_offset_is_told_that_it_may_still_change(store: Store) -> None:
+def test_a_committed_offset_that_a_prepared_transaction_may_change_is_refused(store: Store) -> None:
     """Else it would read and commit again what the prepared transaction has read."""
     producer = store.producer("tx", staged=True)
     producer.init_transactions()
@@ -64,7 +64,7 @@ def test_a_consumer_that_seeks_does_not_wait(store: Store, world: World) -> None
 
 
 @pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
-def test_who_waits_for_a_prepared_offset_ends_the_transaction_past_its_time_out(
+def test_a_consumer_that_waits_for_a_prepared_offset_aborts_the_transaction_past_its_time_out(
     store: Store, world: World, isolation_level: str
 ) -> None:
     producer = begun(store, staged=True, prepared_timeout_ms=5_000)

@@ -95,7 +95,7 @@ def test_a_position_that_is_gone_is_reset_as_the_policy_says(store: Store, posit
             strict.poll(0)
 
 
-def test_who_reads_only_what_is_decided_begins_at_the_end_of_that(store: Store) -> None:
+def test_a_read_committed_consumer_takes_the_last_stable_offset_as_the_end(store: Store) -> None:
     done, undecided = producer_of(store, "done"), producer_of(store, "undecided")
     send(done, b"0", begin=True)
     done.commit_transaction()

@@ -82,7 +82,7 @@ def test_automatic_commits_are_done_before_partitions_go(store: Store, world: Wo
     assert second.position(TopicPartition("t", 1)) == 1
 
 
-def test_who_listens_is_told_of_all_partitions_when_a_subscription_ends(store: Store) -> None:
+def test_a_listener_is_given_all_partitions_when_a_subscription_ends(store: Store) -> None:
     told: list[list[TopicPartition]] = []
     for end in ("unsubscribe", "close"):
         consumer = store.consumer("g")

@@ -265,7 +265,7 @@ def test_a_sibling_whose_name_begins_alike_is_no_target_in_the_source(tmp_path: 
     assert source.admin.copy(eoslog.connect(tmp_path / "store2")).slot == 0
 
 
-def test_what_is_no_store_is_no_target(source: Store, tmp_path: Path) -> None:
+def test_a_target_that_is_no_store_is_refused(source: Store, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"as eoslog\.connect"):
         source.admin.copy(str(tmp_path))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What ``docs/operations.md`` says of the coordinator's steps and the metrics is what the code does."""
+"""``docs/operations.md`` describes the coordinator's steps and the metrics as the code has them."""
 
 from __future__ import annotations
 

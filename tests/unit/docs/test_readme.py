@@ -1,4 +1,4 @@
-"""What the pages show works as it stands: examples run, links lead somewhere, options and names exist."""
+"""The pages are right as they stand: examples run, links lead somewhere, options and names exist."""
 
 from __future__ import annotations
 

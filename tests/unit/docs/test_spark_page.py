@@ -1,4 +1,4 @@
-"""What ``docs/spark.md`` says of options and errors is what the data source does."""
+"""``docs/spark.md`` describes options and errors as the data source has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page on upgrades says of formats and features is what the code does."""
+"""The page on upgrades describes formats and features as the code has them."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
-def test_what_no_segment_can_hold_is_refused(changes: list[dict[str, Any]]) -> None:
+def test_batches_that_no_segment_can_hold_are_refused(changes: list[dict[str, Any]]) -> None:
     rows = [batch_row(ROWS) | change for change in changes]
 
     with pytest.raises(CorruptRecord):

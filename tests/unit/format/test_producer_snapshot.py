@@ -57,7 +57,7 @@ def test_the_bytes_are_those_of_kafka() -> None:
 
 
 @given(st.lists(ENTRIES, max_size=4))
-def test_what_was_written_is_read_back(entries: list[ProducerSnapshotEntry]) -> None:
+def test_a_producer_snapshot_is_read_as_it_was_written(entries: list[ProducerSnapshotEntry]) -> None:
     assert decode_producer_snapshot(encode_producer_snapshot(entries), "x.snapshot") == entries
 
 

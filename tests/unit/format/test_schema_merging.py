@@ -125,7 +125,7 @@ VARIANT = pa.struct([pa.field("value", pa.binary(), nullable=False), pa.field("m
     ],
     ids=str,
 )
-def test_what_is_new_may_be_null_where_its_own_parts_may_not(rows: Any) -> None:
+def test_a_new_column_may_be_null_also_if_its_parts_may_not(rows: Any) -> None:
     table = pa.Table.from_pylist(ROWS, schema=TOPIC)
     merged = merged_schema(TOPIC, pa.schema([rows]))
     expected = conform(table, merged).to_pylist()
@@ -171,7 +171,7 @@ def test_a_column_that_cannot_be_stored_does_not_join(rows: Any, reason: str) ->
 
 
 @given(st.lists(st.tuples(types(), st.booleans()), min_size=1, max_size=4), st.integers(0, 4))
-def test_whatever_joins_is_what_the_log_allows(columns: list[tuple[pa.DataType, bool]], there: int) -> None:
+def test_the_log_allows_the_columns_of_every_merged_schema(columns: list[tuple[pa.DataType, bool]], there: int) -> None:
     schema = pa.schema([field_of(f"c.{index}", kind, null) for index, (kind, null) in enumerate(columns)])
     current = normalize_schema(pa.schema([pa.field("first", pa.int8()), *list(schema)[:there]]))
     try:

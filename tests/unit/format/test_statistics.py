@@ -1,4 +1,4 @@
-"""Statistics of a data file's columns: they bound every value, and what cannot be true is not believed."""
+"""Statistics of a data file's columns: they bound every value, and impossible ones are ignored."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_columns_that_make_the_text_too_long_are_left_out() -> None:
     ],
     ids=lambda text: text[:24] or "empty",
 )
-def test_what_cannot_be_true_is_not_believed(text: str) -> None:
+def test_impossible_statistics_are_ignored(text: str) -> None:
     assert decode_statistics(text, {"x": pa.int64()}) == {}
 
 

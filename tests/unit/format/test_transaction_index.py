@@ -28,7 +28,7 @@ def test_the_bytes_are_those_of_kafka() -> None:
 
 
 @given(indexes())
-def test_what_was_written_is_read_back(entries: list[AbortedTransaction]) -> None:
+def test_a_transaction_index_is_read_as_it_was_written(entries: list[AbortedTransaction]) -> None:
     assert decode_transaction_index(encode_transaction_index(entries), "x.txnindex") == entries
 
 

@@ -67,7 +67,9 @@ def write(writer: DataFileWriter, count: int, places: Iterator[int]) -> tuple[li
         pytest.param(itertools.cycle([0] * 999 + [1]), id="nearly all to one partition"),
     ],
 )
-def test_what_is_held_is_bounded_and_no_row_is_lost(writer: DataFileWriter, places: Iterator[int]) -> None:
+def test_the_writer_holds_a_bounded_number_of_bytes_and_loses_no_row(
+    writer: DataFileWriter, places: Iterator[int]
+) -> None:
     files, counted, held = write(writer, 100, places)
 
     assert sum(file.record_count for file in files) == 100 * ROWS

@@ -1,4 +1,4 @@
-"""Whatever an append service does, a writer loses nothing by it but time."""
+"""A wrong or dead append service costs a writer time, and never a row."""
 
 from __future__ import annotations
 

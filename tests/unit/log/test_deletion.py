@@ -203,7 +203,7 @@ def test_a_follower_within_half_the_grace_never_misses_a_slot() -> None:
     assert script(follower).requests["LIST"] == lists
 
 
-def test_what_the_two_checkpoints_name_is_never_deleted() -> None:
+def test_objects_that_the_two_newest_checkpoints_name_are_never_deleted() -> None:
     world = World()
     log = world.created()
     log.append(add("x" * (INLINE_PART_BYTES + 1)))

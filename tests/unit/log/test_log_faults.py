@@ -71,7 +71,7 @@ def test_a_writer_that_fell_behind_while_it_waited_catches_up_at_once() -> None:
     assert script(log).requests["PUT"] - before == 3
 
 
-def test_what_became_invalid_through_the_winner_is_refused_after_a_lost_race() -> None:
+def test_an_entry_that_the_winner_of_a_race_makes_invalid_is_refused() -> None:
     world = World()
     a, b = world.created(), world.process()
     b.read(lambda state, slot: None)

@@ -78,7 +78,7 @@ def test_after_a_lost_race_only_requests_now_invalid_fail() -> None:
     assert isinstance(b, AlreadyThere)
 
 
-def test_what_does_not_fit_into_the_record_goes_into_the_next() -> None:
+def test_an_entry_that_does_not_fit_into_a_record_goes_into_the_next_one() -> None:
     log = World().created()
 
     assert together(log, add_with_id("a"), add_with_id("b"), add("c")) == [1, 2, 1]

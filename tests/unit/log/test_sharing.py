@@ -61,7 +61,7 @@ def test_processes_without_turns_race_and_send_nothing() -> None:
 # What is sent
 
 
-def test_what_no_other_process_may_append_is_not_sent() -> None:
+def test_a_request_that_no_other_process_may_append_is_not_sent() -> None:
     world = World()
     world.created()
     log = world.process()

@@ -301,7 +301,7 @@ def test_a_thread_that_is_further_meanwhile_is_not_led_back() -> None:
     assert follower.replica.state.names == seen
 
 
-def test_who_awaits_a_request_of_its_own_passes_over_no_record() -> None:
+def test_a_replica_that_awaits_a_request_of_its_own_passes_over_no_record() -> None:
     log, follower = far_behind(World(tail_bytes=TAIL))
     follower.replica.awaited["a"] = lambda entries, slot: None
     opened = follower.replica.opening

@@ -173,7 +173,9 @@ class History:
 
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from([1, 2, 5]), st.lists(steps, max_size=40))
-def test_what_is_left_is_what_the_definitions_say(segment_batches: int, taken: list[tuple[object, ...]]) -> None:
+def test_compaction_keeps_the_rows_that_kafkas_definitions_name(
+    segment_batches: int, taken: list[tuple[object, ...]]
+) -> None:
     history = History(segment_batches)
     for step in taken:
         history.take(step)

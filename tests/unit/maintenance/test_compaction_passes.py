@@ -254,7 +254,7 @@ def test_a_row_that_was_decided_just_now_is_young_however_long_ago_it_was_writte
 
 
 @pytest.mark.parametrize("segment_batches", [1, 3, 100])
-def test_what_a_pass_removes_in_the_end_does_not_depend_on_how_many_it_takes(segment_batches: int) -> None:
+def test_many_small_passes_leave_the_same_rows_as_one_pass(segment_batches: int) -> None:
     whole, piece_by_piece = (CompactedLog(segment_batches=segment_batches) for _ in range(2))
     for log in (whole, piece_by_piece):
         for number in range(12):

@@ -86,7 +86,7 @@ def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
         log.store.admin.compact_keys("t")
 
 
-def test_what_is_clean_is_not_written_again() -> None:
+def test_a_pass_does_not_rewrite_clean_segments() -> None:
     log = CompactedLog(segment_batches=3)
     for _ in range(4):
         log.send("plain", 1, 2)

@@ -1,4 +1,4 @@
-"""What the coordinator does for what nobody asks for."""
+"""The coordinator does the work that no client asks for."""
 
 from __future__ import annotations
 

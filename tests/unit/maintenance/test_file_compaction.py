@@ -257,7 +257,7 @@ def test_a_compacted_segment_has_the_aborted_transactions_of_all_its_parts(store
     assert len(before) == 3
 
 
-def test_what_is_compacted_is_not_compacted_again(store: Store) -> None:
+def test_compacted_files_are_not_compacted_again(store: Store) -> None:
     compact(store)
     slot = store.read(lambda state, slot: slot)
 
@@ -456,7 +456,7 @@ def test_a_file_in_the_new_index_outlives_its_first_index(store: Store, objects:
 
 
 @given(st.lists(st.integers(1, 1000), max_size=60))
-def test_what_is_put_together_at_least_doubles_and_is_left_alone_then(weights: list[int]) -> None:
+def test_each_run_is_at_least_twice_its_largest_part_and_is_not_merged_again(weights: list[int]) -> None:
     found = doubling_runs(weights, lambda weight: weight)
 
     assert [weight for run in found for weight in run] == weights

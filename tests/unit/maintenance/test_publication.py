@@ -621,7 +621,9 @@ def test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed(store: Store, 
         (pa.schema([("key", pa.int64()), ("two words", pa.int64())]), "two words"),
     ],
 )
-def test_what_delta_lacks_is_refused_and_the_topic_works(world: World, schema: pa.Schema, problem: str) -> None:
+def test_a_schema_that_delta_lacks_is_refused_and_the_topic_works_unpublished(
+    world: World, schema: pa.Schema, problem: str
+) -> None:
     store = world.process()
 
     with pytest.raises(UnsupportedSchema, match=f"{problem}.* Use another (type|name), or do not publish the topic"):

@@ -1,4 +1,4 @@
-"""Whoever dropping rows, changing topics or rebuilding files dies at any step: the next one finishes the work."""
+"""A process that drops rows, changes topics or rebuilds files may die at any step: the next one finishes the work."""
 
 from __future__ import annotations
 

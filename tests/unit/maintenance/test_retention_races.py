@@ -1,4 +1,4 @@
-"""Whoever drops rows or changes a topic may lose every race: what is done is right at the slot that it won."""
+"""A process that drops rows or changes a topic may lose every race: its change is right at the slot that it wins."""
 
 from __future__ import annotations
 

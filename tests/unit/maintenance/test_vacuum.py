@@ -365,7 +365,7 @@ def test_a_dropped_segment_without_its_index_goes_after_its_readers(store: Store
     assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
-def test_what_is_not_the_stores_is_left_alone(store: Store, clock: _Clock) -> None:
+def test_vacuum_keeps_objects_that_are_not_the_stores(store: Store, clock: _Clock) -> None:
     foreign = ["checkpoints/query/offsets/0", "t/README.txt", "table/part-0.parquet"]
     for path in foreign:
         store.object_store.put(path, b"foreign")
@@ -394,7 +394,7 @@ def test_one_answer_dated_far_ahead_expires_and_deletes_nothing_early(store: Sto
     assert store.scan("t").record_count == 1
 
 
-def test_what_many_entries_dropped_is_forgotten_in_one_slot(store: Store, clock: _Clock) -> None:
+def test_one_slot_removes_the_pending_deletions_of_many_entries(store: Store, clock: _Clock) -> None:
     for number in range(4):
         store.admin.create_topic(f"u{number}")
         store.admin.delete_topic(f"u{number}")

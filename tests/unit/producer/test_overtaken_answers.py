@@ -119,7 +119,7 @@ def test_rows_that_landed_have_their_offsets_whatever_refuses_them_now(
 
 
 @pytest.mark.parametrize("call", ["commit", "abort", "prepare"])
-def test_what_was_unknown_stays_unknown_while_nothing_is_answered(store: Store, call: str) -> None:
+def test_an_unknown_outcome_stays_unknown_while_the_store_does_not_answer(store: Store, call: str) -> None:
     producer = begun(store)
     without_an_answer(store, lambda: CALLS[call](producer), lands=True)
     faulty(store).go_down()
@@ -147,7 +147,7 @@ def test_a_commit_whose_slot_was_deleted_meanwhile_is_told_as_neither(store: Sto
 
 
 @pytest.mark.parametrize("call", ["commit", "abort"])
-def test_what_a_call_was_not_told_is_no_answer_to_another(store: Store, world: World, call: str) -> None:
+def test_the_lost_answer_of_one_call_does_not_answer_another(store: Store, world: World, call: str) -> None:
     """Batches whose rows were given up landed; the end of their transaction did not."""
     producer = store.producer("tx", delivery_timeout_ms=1)
     producer.init_transactions()

@@ -294,7 +294,7 @@ def test_a_producer_that_completes_what_it_prepared_goes_on_with_the_next_epoch(
 # Refusals and lost answers
 
 
-def test_what_an_append_refused_can_only_be_aborted(store: Store, world: World) -> None:
+def test_a_transaction_that_an_append_refused_can_only_be_aborted(store: Store, world: World) -> None:
     producer = begun(store)
     world.process().admin.delete_topic("t")
     with pytest.raises(errors.UnknownTopicOrPartition):

@@ -59,7 +59,7 @@ def struct_of(**fields: DataType) -> StructType:
     ],
     ids=["alone", "array", "map", "struct"],
 )
-def test_what_a_topic_cannot_hold_is_refused_by_its_columns_name(
+def test_a_type_that_a_topic_cannot_hold_is_refused_with_the_name_of_its_column(
     data_type: DataType, within: Callable[[DataType], DataType]
 ) -> None:
     with pytest.raises(UnsupportedSchema, match=r"column 'wrong.*"):

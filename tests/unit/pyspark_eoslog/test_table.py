@@ -92,7 +92,9 @@ def test_options_of_the_store_are_not_printed() -> None:
         ({"slot": 1, "isolation_level": "read_committed"}, "snapshot"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(table: EosLogTable, given: dict[str, Any], message: str) -> None:
+def test_a_read_that_is_not_possible_is_refused_by_name(
+    table: EosLogTable, given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidOption, match=message):
         table.toDF(**given)
 

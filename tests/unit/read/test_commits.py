@@ -102,7 +102,7 @@ def test_aborted_rows_are_no_commit_and_rows_without_a_transaction_are_one(store
     assert commit.to_tables()["a"]["value"].to_pylist() == [b"plain"]
 
 
-def test_what_is_not_there_is_refused(store: Store) -> None:
+def test_unknown_topics_and_slots_are_refused(store: Store) -> None:
     newest = store.read(lambda state, slot: slot)
 
     with pytest.raises(UnknownTopicOrPartition, match="The store has: a, b"):

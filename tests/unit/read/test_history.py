@@ -174,7 +174,7 @@ def test_a_commit_of_offsets_alone_touches_no_topic(store: Store) -> None:
     assert words(store, "a") == ["create_topic"]
 
 
-def test_whatever_changes_a_topic_has_its_place(store: Store, world: World) -> None:
+def test_the_history_has_every_change_of_a_topic(store: Store, world: World) -> None:
     for _ in range(8):
         write(store, "a")
     store.admin.alter_topic("a", retention_ms=1000)

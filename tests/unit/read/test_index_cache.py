@@ -17,7 +17,7 @@ def misses(cache: IndexCache[int, str], keys: Iterable[int], size: int = 1) -> i
     return found
 
 
-def test_what_fits_is_kept() -> None:
+def test_the_cache_keeps_all_entries_that_fit() -> None:
     cache = IndexCache[int, str](100)
 
     assert misses(cache, range(100)) == 100

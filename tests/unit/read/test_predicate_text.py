@@ -160,7 +160,7 @@ def test_kafka_records_have_columns_without_underscores() -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_what_is_not_understood_is_refused_by_name(text: str, reason: str) -> None:
+def test_an_unsupported_predicate_is_refused_with_the_part_and_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidOption, match=reason):
         compile_predicate(text, TOPIC)
 

@@ -111,7 +111,7 @@ def test_a_time_ahead_of_the_log_pins_its_newest_slot(store: Store, world: World
         (-1, "lies before 1970"),
     ],
 )
-def test_what_is_no_point_in_time_is_refused(store: Store, timestamp: Any, message: str) -> None:
+def test_a_timestamp_that_is_no_point_in_time_is_refused(store: Store, timestamp: Any, message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         store.scan("t", timestamp=timestamp)
 

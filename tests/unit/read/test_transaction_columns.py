@@ -1,4 +1,4 @@
-"""Who wrote a row and what became of it, as columns; control rows as rows."""
+"""The writer of a row and the outcome of its transaction as columns; control rows as rows."""
 
 from __future__ import annotations
 

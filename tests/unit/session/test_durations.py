@@ -23,6 +23,6 @@ def test_a_duration_is_read(text: str, expected: timedelta) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "P1H", "P1DT", "PT1D", "P1Y", "PT-1H", "P999999999999D", "P1D "])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|too long"):
         parse_duration(text)

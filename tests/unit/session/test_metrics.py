@@ -54,7 +54,7 @@ def test_a_transaction_that_no_transactional_id_would_end_is_late_at_once(store:
     assert store.read(late) == 1
 
 
-def test_what_open_transactions_hold_back_is_told_by_partition(store: Store) -> None:
+def test_the_metrics_count_the_rows_behind_open_transactions_by_partition(store: Store) -> None:
     begun(store, "done", 0, 0).commit_transaction()
     begun(store, "open", 0)
     with store.producer() as producer:
@@ -144,7 +144,7 @@ def test_the_time_of_each_call_is_added_up(store: Store, world: World) -> None:
     }
 
 
-def test_what_a_call_does_in_turn_is_its_own_time(store: Store, world: World) -> None:
+def test_the_time_of_a_commit_includes_its_flush(store: Store, world: World) -> None:
     slowly(world, store, 7)
     producer = store.producer("tx")
     producer.init_transactions()

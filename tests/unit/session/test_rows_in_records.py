@@ -321,7 +321,7 @@ def test_the_files_of_a_scan_are_objects(store: Store) -> None:
     assert values(again(store)) == [b"a", b"b"]
 
 
-def test_who_may_not_put_files_is_told_how_to_read_the_rows(store: Store) -> None:
+def test_the_error_of_a_reader_that_may_not_put_files_says_how_to_read_the_rows(store: Store) -> None:
     commit(store, [b"a"])
     reader = again(store)
 

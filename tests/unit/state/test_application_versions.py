@@ -1,4 +1,4 @@
-"""Application versions: work that comes again is recognised, and what only has the same number is not taken for it."""
+"""Application versions: repeated work is recognized, and other work of the same number is not taken for it."""
 
 from __future__ import annotations
 
@@ -427,7 +427,7 @@ def test_the_advice_to_a_batch_write_names_its_options() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 4)), max_size=12))
-def test_whatever_checkpoints_are_restored_a_number_of_a_query_is_committed_once(
+def test_a_query_commits_each_number_once_also_after_restored_checkpoints(
     asked: list[tuple[str, int]],
 ) -> None:
     history = History()

@@ -1,4 +1,4 @@
-"""Who reads what in a group: balanced, each partition by one member, and moved only if it must be."""
+"""The assignment of a group's partitions: balanced, each partition to one member, and moved only if it must be."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_newcomer_gets_its_part_and_nothing_else_moves() -> None:
     assert numbers(after) == {"m0": [4, 5], "m1": [0, 2], "m2": [1, 3]}
 
 
-def test_what_a_member_leaves_behind_is_shared_out_and_nothing_else_moves() -> None:
+def test_only_the_partitions_of_a_member_that_left_move() -> None:
     state = state_of(a=6)
     before = share_out(state, subscribers("m1", "m2", "m3"))
     after = share_out(state, reading(subscribers("m1", "m3"), before))

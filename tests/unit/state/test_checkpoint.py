@@ -102,7 +102,7 @@ def test_a_checkpoint_from_before_there_were_statistics_is_restored_without_them
     assert batch == before._replace(statistics=None)
 
 
-def test_what_a_later_version_adds_to_a_batch_is_passed_over() -> None:
+def test_a_field_that_a_later_version_adds_to_a_batch_is_ignored() -> None:
     history = History()
     history.send(history.init(None), transactional_id=None)
     bodies = encoded(history)

@@ -176,7 +176,7 @@ def test_an_offset_with_a_prepared_successor_does_not_expire() -> None:
 @pytest.mark.parametrize("forget", [delete_offsets, delete_group])
 @pytest.mark.parametrize("committed", [9, None])
 @pytest.mark.parametrize("keeps", [False, True])
-def test_what_was_deleted_after_the_prepare_is_not_set_by_the_commit(
+def test_a_commit_does_not_set_offsets_that_were_deleted_after_its_prepare(
     forget: Callable[[Draft], None], committed: int | None, keeps: bool
 ) -> None:
     history = History()

@@ -452,7 +452,7 @@ def test_a_part_whose_name_and_changed_slot_are_the_same_is_the_same(data: st.Da
 
 
 @given(st.data())
-def test_what_expires_was_unused_and_open_transactions_stay(data: st.DataObject) -> None:
+def test_only_unused_ids_expire_and_open_transactions_stay(data: st.DataObject) -> None:
     run = Run(data)
     for _ in range(data.draw(st.integers(1, 25))):
         run.step()

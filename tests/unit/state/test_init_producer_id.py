@@ -1,4 +1,4 @@
-"""What an init is answered: in every state of the id, at the exhausted epoch, repeated, and by whom."""
+"""The answer of an init: in every state of the id, at the exhausted epoch, repeated, and to another producer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def init_refused(history: History, expected: ProducerIdentity) -> type[Exception
 
 
 @pytest.mark.scenario(101)
-def test_who_has_no_transactional_id_is_given_a_new_producer_id_each_time(history: History) -> None:
+def test_an_init_without_a_transactional_id_returns_a_new_producer_id_each_time(history: History) -> None:
     identities = [history.init(None) for _ in range(3)]
 
     assert len({identity.producer_id for identity in identities}) == 3

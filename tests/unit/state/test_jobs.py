@@ -215,7 +215,7 @@ def test_an_overwrite_that_a_prepared_transaction_holds_up_names_it_and_how_it_e
         history.job("run", history.staged(2, task=0), replaces=TOPIC_ID)
 
 
-def test_who_replaces_rows_ends_what_is_open_there_past_its_time_out() -> None:
+def test_a_job_that_replaces_rows_aborts_open_transactions_past_their_time_out() -> None:
     history = History()
     history.send(history.init("dead", timeout_ms=1000), 0, 3, transactional_id="dead")
     history.now_ms += 1001

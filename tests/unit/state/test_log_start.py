@@ -69,7 +69,7 @@ def test_rows_below_the_log_start_are_pending_deletion_with_the_slot_that_droppe
     assert len(deletion.files) == 2
 
 
-def test_what_was_known_of_producers_at_a_segments_start_outlives_the_segments_before() -> None:
+def test_the_producers_at_the_start_of_a_segment_outlive_the_segments_before_it() -> None:
     history = History()
     writers = Writers(history)
     writers.alone(3)

@@ -59,7 +59,7 @@ def test_a_partition_is_the_newcomers_only_when_its_reader_has_given_it_up() -> 
     assert (given_up.generation, assigned(given_up), revoking(given_up)) == (2, {"m1": [0, 1], "m2": [2, 3]}, {})
 
 
-def test_what_a_dead_member_was_to_give_up_is_free() -> None:
+def test_a_partition_that_a_dead_member_had_to_give_up_is_free() -> None:
     history = History(partitions=4)
     history.change_group(joining("m1"))
     history.change_group(joining("m2"))
@@ -69,7 +69,7 @@ def test_what_a_dead_member_was_to_give_up_is_free() -> None:
     assert (group.generation, assigned(group), revoking(group)) == (3, {"m2": [0, 1, 2, 3]}, {})
 
 
-def test_who_was_to_give_up_keeps_it_when_the_newcomer_has_gone() -> None:
+def test_a_member_keeps_the_partitions_that_it_had_to_give_up_to_a_newcomer_that_left() -> None:
     history = History(partitions=4)
     history.change_group(joining("m1"))
     history.change_group(joining("m2"))

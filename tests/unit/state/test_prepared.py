@@ -109,7 +109,7 @@ def test_a_prepare_that_is_repeated_is_answered_the_same_without_a_record() -> N
     assert history.slot == slot
 
 
-def test_who_is_not_the_holder_of_the_id_prepares_nothing() -> None:
+def test_a_producer_that_does_not_hold_the_id_cannot_prepare() -> None:
     history = History()
     zombie = history.init()
     history.init()
@@ -332,7 +332,7 @@ def test_an_end_that_is_not_the_one_of_what_was_prepared_is_invalid(change: dict
 
 
 @pytest.mark.parametrize("statistics", [None, '{"n":[0,7,8]}'])
-def test_who_knows_no_statistics_ends_what_was_prepared_without_them_and_nobody_with_others(
+def test_an_end_may_leave_out_the_prepared_statistics_but_not_change_them(
     statistics: str | None,
 ) -> None:
     history = History()
@@ -374,7 +374,7 @@ def test_the_name_of_a_prepared_transaction_is_producer_id_and_epoch() -> None:
 
 
 @pytest.mark.parametrize("text", ["12345", "12345:", ":5", "a:b", "-1:5", "1:2:3", " 1:2", "1:2\n", "१:२", None, 7])
-def test_what_names_no_prepared_transaction_is_refused(text: object) -> None:
+def test_a_text_that_names_no_prepared_transaction_is_refused(text: object) -> None:
     with pytest.raises(InvalidRequest):
         parse_prepared_state(text)  # type: ignore[arg-type]
 

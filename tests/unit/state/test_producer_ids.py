@@ -1,4 +1,4 @@
-"""Who gets which producer id and epoch, and who is fenced (KIP-360 under transaction version 2)."""
+"""The producer id and epoch of each init, and the producers that it fences (KIP-360 under transaction version 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed segments are replaced as they were seen, or not at all; what only they named is to be deleted."""
+"""Sealed segments are replaced as they were seen, or not at all; files that only they named are to be deleted."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_compaction_may_leave_a_segment_without_batches(history: History) -> Non
     assert [segment.batch_count for segment in history.partition().sealed] == [2, 2]
 
 
-def test_who_comes_second_is_told_that_the_segments_moved(history: History) -> None:
+def test_the_second_of_two_replacements_is_refused_because_the_segments_moved(history: History) -> None:
     late = history.replace_entry(1, 2)
     append(history, history.replace_entry(0, 1))
 
@@ -176,7 +176,7 @@ def test_an_index_replaces_no_segment_by_itself(history: History) -> None:
     assert "names an index that is in use" in str(refused(history, entry))
 
 
-def test_what_compaction_has_done_is_noted_once(history: History) -> None:
+def test_the_progress_of_compaction_is_recorded_once(history: History) -> None:
     append(history, cleaned(0, 4))
 
     assert history.partition().cleaned_offset == 4
@@ -227,7 +227,7 @@ def test_both_cleanup_policies_may_be_named_in_either_order() -> None:
     assert TopicConfig.model_validate({"cleanup_policy": "delete,compact"}).cleanup_policy == "compact,delete"
 
 
-def test_what_waits_for_compaction_is_sealed_in_time_for_it() -> None:
+def test_a_compacted_topic_seals_segments_before_its_compaction_lag_is_over() -> None:
     assert TopicConfig(cleanup_policy="compact", max_compaction_lag_ms=5, segment_ms=9).longest_segment_ms == 5
     assert TopicConfig(cleanup_policy="compact", max_compaction_lag_ms=-1, segment_ms=9).longest_segment_ms == 9
     assert TopicConfig(cleanup_policy="delete", max_compaction_lag_ms=5, segment_ms=9).longest_segment_ms == 9

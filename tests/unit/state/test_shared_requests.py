@@ -199,7 +199,7 @@ class Run:
 
 
 @given(st.data(), st.sampled_from([1, 2, producer_ids.LAST_USABLE_EPOCH]))
-def test_what_was_done_or_refused_once_is_refused_for_good(data: st.DataObject, last_epoch: int) -> None:
+def test_a_request_that_was_done_or_refused_once_is_refused_for_ever(data: st.DataObject, last_epoch: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer_ids, "LAST_USABLE_EPOCH", last_epoch)
         run = Run(data)

@@ -94,7 +94,7 @@ def test_settings_change_as_a_whole_and_only_if_they_differ() -> None:
     assert isinstance(history.refused(lambda draft: draft.append(config_entry(retention_ms=5))), InvalidEntry)
 
 
-def test_what_was_meant_for_another_incarnation_changes_nothing() -> None:
+def test_an_entry_for_another_incarnation_of_the_topic_changes_nothing() -> None:
     history = History()
 
     for entry in (config_entry(OTHER_TOPIC_ID, retention_ms=5), partitions_entry(5, OTHER_TOPIC_ID)):

@@ -114,7 +114,7 @@ def test_the_epoch_that_is_kept_for_fences_is_given_to_nobody(history: History, 
 
 @pytest.mark.scenario(83)
 @pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT, S.EMPTY])
-def test_what_is_not_open_is_not_fenced(history: History, state: TransactionState) -> None:
+def test_an_init_does_not_fence_a_transaction_that_is_not_open(history: History, state: TransactionState) -> None:
     assert state not in VALID_PREVIOUS_STATES[S.PREPARE_EPOCH_FENCE]
     identity = history.init()
     if state is not S.EMPTY:

@@ -98,7 +98,7 @@ def test_large_bodies_come_back_whole(any_store: ObjectStore) -> None:
     assert any_store.get("large").body == body
 
 
-def test_what_does_not_exist_is_not_found(any_store: ObjectStore) -> None:
+def test_an_object_that_does_not_exist_is_not_found(any_store: ObjectStore) -> None:
     any_store.put("a/b", b"")
     for path in ("missing", "a", "a/b/c"):
         with pytest.raises(ObjectNotFound):

@@ -237,7 +237,7 @@ def test_a_denied_search_for_irregular_names_is_reported_as_denied(
         list(local_store.irregular())
 
 
-def test_what_vanishes_during_a_look_at_irregular_names_is_passed_over(
+def test_the_search_for_irregular_names_ignores_files_that_vanish_meanwhile(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local_store.put("a", b"body")
@@ -395,7 +395,7 @@ def test_stores_of_one_directory_share_turns(local_store: LocalStore) -> None:
         assert not other.take_turn()
 
 
-def test_what_was_read_is_made_durable_by_a_sync_of_its_directory(
+def test_a_sync_of_its_directory_makes_a_read_object_durable(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local_store.put("d/a", b"1")

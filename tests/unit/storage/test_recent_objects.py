@@ -5,7 +5,7 @@ from __future__ import annotations
 from eoslog.storage.recent_objects import RecentObjects
 
 
-def test_what_was_kept_longest_ago_goes_first() -> None:
+def test_the_object_that_was_kept_longest_ago_is_dropped_first() -> None:
     recent = RecentObjects(most_bytes=10)
     for path in ("a", "b", "c"):
         recent.keep(path, b"1234")
@@ -21,7 +21,7 @@ def test_empty_contents_need_room_for_their_names() -> None:
     assert sum(recent.find(f"{number:05}") is not None for number in range(20)) == 2
 
 
-def test_what_is_larger_than_the_limit_is_not_kept_and_drives_out_nothing() -> None:
+def test_an_object_larger_than_the_limit_is_not_kept_and_displaces_no_other() -> None:
     recent = RecentObjects(most_bytes=10)
     recent.keep("a", b"1")
 

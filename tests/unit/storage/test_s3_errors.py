@@ -1,4 +1,4 @@
-"""What S3's errors mean. Only "there is no such object" may ever be taken for the end of the log."""
+"""The meaning of S3's errors. Only "there is no such object" may ever be taken for the end of the log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_bucket_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (409, "OperationAborted"), (400, "RequestTimeout")])
-def test_what_may_succeed_later_is_unavailable(status: int, code: str) -> None:
+def test_an_answer_after_which_a_retry_may_succeed_means_unavailable(status: int, code: str) -> None:
     assert isinstance(refused(status, code), StoreUnavailable)
 
 

@@ -1,4 +1,4 @@
-"""Who reaches the console, and the headers of all that it answers."""
+"""The access to the console, and the headers of all its answers."""
 
 from __future__ import annotations
 

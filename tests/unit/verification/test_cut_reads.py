@@ -33,7 +33,7 @@ class CutOnce(MemoryStore):
 @pytest.mark.parametrize(
     "prefix", ["eoslog.json", "__transaction_state/slot/", "__transaction_state/checkpoint/", "t/"]
 )
-def test_what_is_cut_short_once_is_read_again(environment: Environment, prefix: str) -> None:
+def test_an_object_whose_answer_was_cut_short_once_is_read_again(environment: Environment, prefix: str) -> None:
     kept = CutOnce(environment)
     small_history(Store(kept, environment))
     kept.read.clear()

@@ -1,4 +1,4 @@
-"""What others do while a verification looks is no fault, nor is it told of what is gone or named when it is told."""
+"""A verification takes no change by another process for a fault, and reports no object that it deleted or named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever object that the log names is flipped, cut or lost: it is found, and so is its place."""
+"""A verification finds each object that the log names and that is changed, cut or lost, and names its path."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_temporary_files_of_writers_are_removed_after_a_day_only(
     assert [each for each in store.admin.verify() if each.kind == "leftovers"] == []
 
 
-def test_what_writers_left_aside_stays_while_the_chain_is_broken(
+def test_a_repair_keeps_temporary_files_while_the_chain_is_broken(
     old: tuple[Store, Callable[[], None]], tmp_path: Path
 ) -> None:
     store, pass_two_days = old

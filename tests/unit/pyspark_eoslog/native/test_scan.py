@@ -20,7 +20,7 @@ def test_local_files_have_whole_paths_of_the_local_file_system(tmp_path: Path, m
     assert NativeFiles("store", {}).path(FILE) == f"file:{tmp_path.resolve()}/store/t/0/a.parquet"
 
 
-def test_what_a_path_pattern_would_take_for_more_is_escaped() -> None:
+def test_pattern_characters_in_a_path_are_escaped() -> None:
     assert NativeFiles("/a [b]{c,d}*?\\", {}).path(FILE) == r"file:/a \[b\]\{c,d\}\*\?\\/t/0/a.parquet"
 
 

@@ -55,7 +55,7 @@ def test_kafkas_isolation_level_counts() -> None:
         ("kafka.partitioner.class", "column 'partition'"),
     ],
 )
-def test_what_would_change_the_job_is_refused_with_advice(name: str, advice: str) -> None:
+def test_a_kafka_option_that_would_change_the_job_is_refused_with_advice(name: str, advice: str) -> None:
     with pytest.raises(InvalidOption, match=f"option '{name}' is not supported.*{advice}"):
         of(**{name: "x"})
 

@@ -127,7 +127,7 @@ def test_columns_are_names_in_their_order() -> None:
     assert of().columns is None
 
 
-def test_what_was_given_is_known_and_can_be_refused() -> None:
+def test_the_given_options_are_known_and_can_be_refused() -> None:
     options = of(MAXFILESPERTRIGGER="1")
 
     assert options.given == {"path", "maxFilesPerTrigger"}
@@ -139,9 +139,7 @@ def test_what_was_given_is_known_and_can_be_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "query_id", "version"), [("3f2b-6c1e:17", "3f2b-6c1e", 17), (" a:b:0 ", "a:b", 0), ("7", None, 7)]
 )
-def test_what_a_fresh_start_comes_after_is_a_query_and_its_version(
-    value: str, query_id: str | None, version: int
-) -> None:
+def test_start_anew_after_names_a_query_and_its_version(value: str, query_id: str | None, version: int) -> None:
     assert of(startAnewAfter=value).start_anew_after == WorkVersion(version, query_id)
 
 

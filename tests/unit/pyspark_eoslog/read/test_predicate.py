@@ -77,7 +77,7 @@ def test_a_stream_fetches_no_file_without_such_rows(store: eoslog.Store) -> None
     assert stream.partitions(start, end) == []
 
 
-def test_what_is_wrong_with_it_is_told_before_anything_is_read(store: eoslog.Store) -> None:
+def test_a_wrong_predicate_is_refused_before_anything_is_read(store: eoslog.Store) -> None:
     with pytest.raises(InvalidOption, match="no column 'm'"):
         batch_reader(store, predicate="m = 1").partitions()
     with pytest.raises(InvalidOption, match="compared with a number"):

@@ -133,7 +133,9 @@ def test_a_micro_batch_reads_at_most_one_index_ahead_per_partition(
     assert counted == [2 * number + ahead for number in (1, 2, 3, 4, 5)]
 
 
-def test_what_had_no_room_is_not_looked_into_again(store: eoslog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_is_not_read_again_for_files_that_had_no_room(
+    store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.admin.create_topic("wide", partitions=8, schema=NUMBERS, config=CONFIG)
     for number in range(16):
         produce(store, number, topic="wide", partition=number // 2)

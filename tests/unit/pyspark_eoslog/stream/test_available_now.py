@@ -20,7 +20,7 @@ PATTERN = {"subscribePattern": "in|new.*"}
 @pytest.mark.parametrize(
     "limit", [{}, {"maxFilesPerTrigger": 1}, {"maxOffsetsPerTrigger": 2}, {"maxBytesPerTrigger": 1}]
 )
-def test_what_comes_meanwhile_is_left_to_the_next_run(
+def test_rows_that_come_during_a_run_are_left_to_the_next_run(
     store: eoslog.Store, level: dict[str, Any], limit: dict[str, Any]
 ) -> None:
     for number in range(4):

@@ -95,7 +95,7 @@ def test_a_growing_number_of_sealed_segments_costs_a_stream_nothing(store: eoslo
     assert max(counted[2:]) <= new_index + probes
 
 
-def test_what_a_stream_keeps_does_not_grow_with_what_it_has_read(store: eoslog.Store) -> None:
+def test_the_memory_of_a_stream_does_not_grow_with_the_rows_that_it_has_read(store: eoslog.Store) -> None:
     store.admin.create_topic("sealed", partitions=2, schema=NUMBERS, config=CONFIG)
     for number in range(16):
         produce(store, number, topic="sealed", partition=number % 2)

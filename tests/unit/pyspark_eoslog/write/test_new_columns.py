@@ -152,7 +152,7 @@ def test_without_the_option_an_unknown_column_is_refused_by_name(store: eoslog.S
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_does_not_fit_is_refused_before_anything_is_uploaded(
+def test_columns_that_do_not_fit_are_refused_before_anything_is_uploaded(
     store: eoslog.Store, fields: list[StructField], error: type[EosLogError], reason: str, stream: bool
 ) -> None:
     with pytest.raises(error, match=reason):

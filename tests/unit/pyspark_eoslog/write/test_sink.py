@@ -373,7 +373,7 @@ def test_a_checkpoint_that_was_moved_to_the_place_of_another_goes_on(store: eosl
     assert numbers(store) == [1, 2, 3]
 
 
-def test_what_tasks_held_back_is_never_committed(store: eoslog.Store) -> None:
+def test_a_write_whose_tasks_held_back_their_rows_is_never_committed(store: eoslog.Store) -> None:
     for batch_id in range(3):
         stream(store, "query", batch_id, batch_id)
     new_process()

@@ -19,9 +19,9 @@ The same work by eoslog and by others, in one run on one machine. `make bench-pe
 
 - A cell has the median over the rounds, and the range in brackets. In a round each system does the work once, one
   after the other; the order changes from round to round.
-- A *factor* compares two systems within a round. Above 1, eoslog is ahead by so much; below 1, it is behind.
+- A *factor* compares two systems within a round. Above 1, eoslog is ahead by this factor; below 1, it is behind.
   **Bold**: it is behind in each round by more than 5 %.
-- All systems run with their defaults. Differences that matter stand with each part.
+- All systems run with their defaults. Each part states the differences that matter.
 - Times depend on the machine. Compare factors, and only those whose range does not contain 1.
 """
 

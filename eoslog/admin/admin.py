@@ -382,13 +382,13 @@ class Admin(TransactionAdministration, GroupAdministration):
 
     @named_options("copy()")
     def copy(self, target: Session, *, new_identity: bool = False, progress: Progress | None = None) -> CopyReport:
-        """Copy the store at its newest slot to an empty place. Others may use the store meanwhile.
+        """Copy the store at its newest slot to an empty location. Others may use the store meanwhile.
 
         The target is no store until the copy is complete and verified. A copy that was interrupted is continued by the
         same call. See docs/backup.md.
 
         Args:
-            target: the place, as ``eoslog.connect(url, …)`` returns it, with options of its own.
+            target: the new location, as ``eoslog.connect(url, …)`` returns it, with options of its own.
             new_identity: give the copy a new store id. Spark checkpoints of the source then refuse it. Otherwise the
                 copy takes the source's place, and only one of the two may be written from then on.
             progress: called with the kind of object, the number done so far, and the total number.

@@ -246,8 +246,8 @@ def hanging_transactions(
 ) -> list[HangingTransaction]:
     """Return transactions that have been open for longer than ``max_transaction_timeout_ms``, by partition (KIP-664).
 
-    In Kafka the worst of them are unknown to the coordinator, so it never ends them. Here one slot ends a transaction
-    in all its partitions, so such a transaction would be a fault of the store. Then ``reason`` says so.
+    In Kafka the coordinator may not know a hanging transaction, so it never ends it. Here one slot ends a transaction
+    in all its partitions. An unknown transaction would be a fault of the store, and ``reason`` would say so.
 
     Raises:
         UnknownTopicOrPartition: ``topic`` has no such partition.

@@ -152,7 +152,7 @@ def consume(
     group: Annotated[str | None, Param("Read as a member of GROUP, and commit the printed offsets.", "GROUP")] = None,
     isolation_level: Annotated[str, Param(type=_LEVEL)] = "read_committed",
     max_records: Annotated[int | None, Param("Stop after N records.", "N", COUNT)] = None,
-    timeout: Annotated[float | None, Param("Stop if no record came for so long.", "SECONDS", _SECONDS)] = None,
+    timeout: Annotated[float | None, Param("Stop if no record comes for this time.", "SECONDS", _SECONDS)] = None,
     print_offset: Annotated[bool, Param("Print partition and offset before the value.")] = False,
     print_timestamp: Annotated[bool, Param("Print the timestamp before the value.")] = False,
     print_key: Annotated[bool, Param("Print the key before the value.")] = False,

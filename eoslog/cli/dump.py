@@ -1,4 +1,4 @@
-"""``eoslog dump-log``: what is stored, as it is stored (``kafka-dump-log.sh``).
+"""``eoslog dump-log``: the stored objects, as they are stored (``kafka-dump-log.sh``).
 
 Nothing stored is trusted. Each slot, checkpoint or file is a section, and a damaged section hides no other.
 """
@@ -91,7 +91,7 @@ def dump_log(
 ) -> None:
     """Print slots, checkpoints, batches and index files as they are stored.
 
-    By default all slots of the log are printed. FILEs are on this host. Their names tell what they are: slots and
+    By default all slots of the log are printed. FILEs are on this host. The name of a file gives its kind: slots and
     checkpoints (.json), .index.parquet, .txnindex, .snapshot and data files. Kafka's index files are printed as
     Kafka's tool prints them.
 

@@ -131,7 +131,7 @@ def reset_offsets(
         names = ", ".join(f"--{name.replace('_', '-')}" for name in OffsetReset.__dataclass_fields__)
         raise click.UsageError(f"Give exactly one new position: {names}.")
     store = session.store()
-    # A place without a store is told before a group that is missing there.
+    # Report a missing store before a missing group.
     store.describe()
     places = None if all_topics else [each for chosen in topics for each in chosen]
     changes = store.admin.reset_consumer_group_offsets(

@@ -20,7 +20,7 @@ _LISTED = {
     "compact-keys": ("store_commands", "Keep the newest row of each key in sealed segments."),
     "console": ("console", "Produce from standard input, consume to standard output."),
     "coordinator": ("store_commands", "Run the background maintenance of a store."),
-    "copy": ("store_commands", "Copy the store at its newest slot to TARGET, an empty place."),
+    "copy": ("store_commands", "Copy the store at its newest slot to TARGET, an empty location."),
     "describe": ("store_commands", "Describe the store: its id, format, log and size."),
     "dump-log": ("dump", "Print slots, checkpoints, batches and index files as they are stored."),
     "export": ("table_files", "Write the rows of TOPIC into FILE."),
@@ -36,7 +36,7 @@ _LISTED = {
     "transactions": ("transaction_commands", "List, describe and abort transactions."),
     "ui": ("eoslog.ui.command", "Serve a web console of the store on this machine."),
     "vacuum": ("store_commands", "Delete unused files, and old slots and checkpoints of the log."),
-    "verify": ("store_commands", "Check that every object of a store is what the log says."),
+    "verify": ("store_commands", "Compare every object of a store with the log."),
 }
 """Each command with its module, which is imported when the command is chosen, and the first sentence of its help.
 

@@ -1,4 +1,4 @@
-"""What commands share: how one is declared, the options and types of values that several have, and the session."""
+"""The common parts of commands: their declaration, common options and types of values, and the session."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Session:
 
 
 class Param(NamedTuple):
-    """What a command's signature does not say of a parameter: its help and its form on the command line."""
+    """The help of a command's parameter and its form on the command line, which a signature does not have."""
 
     help: str | None = None
     metavar: str | None = None

@@ -200,12 +200,12 @@ class Line(NamedTuple):
     """One line with the names of its values: ``name: value name: value`` for people, as Kafka's dump tool, or JSON."""
 
     fields: Mapping[str, Any]
-    """What people read: names in snake case. None is left out."""
+    """The values for people, by names in snake case. A value of None is left out."""
     value: Mapping[str, Any] | None = None
-    """What programs read, if it is more than ``fields``."""
+    """The values for programs, if they are more than ``fields``."""
 
     def words(self) -> list[str]:
-        """Return what people read, by fields."""
+        """Return the words for people, by fields."""
         return _pairs(self.fields)
 
     def json(self, **more: Any) -> str:
@@ -257,7 +257,7 @@ def progress(label: str | None = None) -> Iterator[Callable[..., None]]:
     """Show the progress of some work on standard error, if that is a terminal.
 
     The function that is given takes the label of a part of the work, how much of it is done, how much there is in
-    all (None if that is not known), and words to stand beside the bar. Each part has a bar of its own.
+    all (None if that is not known), and words to show beside the bar. Each part has a bar of its own.
     """
     console = Console(stderr=True)
     words = TextColumn("{task.fields[words]}")

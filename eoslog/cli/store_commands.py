@@ -1,4 +1,4 @@
-"""Commands on a store as a whole: what it is, what was done in it, its maintenance, and the check of its objects."""
+"""Commands on a whole store: its description, its history, its maintenance, and the check of its objects."""
 
 from __future__ import annotations
 
@@ -206,9 +206,9 @@ def vacuum(
     """Delete unused files, and old slots and checkpoints of the log.
 
     A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
-    vacuum.deleted_file_retention_ms and log.slot_retention_ms are the least ages of what is deleted. A job whose commit
-    comes later than the first of them after its first upload fails with StagedFilesExpired. Only an object
-    that several files share is deleted earlier: 24 hours after its upload, if it is unused.
+    vacuum.deleted_file_retention_ms and log.slot_retention_ms are the least ages of deleted objects. A job must commit
+    within vacuum.staged_max_age_ms of its first upload. Otherwise its commit fails with StagedFilesExpired. Only an
+    unused object that several files share is deleted earlier: 24 hours after its upload.
     """
     store, ages = session.store(), session.settings.vacuum
     with progress("reading the list of files"):
@@ -240,7 +240,7 @@ def copy(
     new_identity: Annotated[bool, Param("Give the copy a new store id, for tests or a second pipeline.")] = False,
     target_config: Annotated[str | None, _TARGET_CONFIG] = None,
 ) -> None:
-    """Copy the store at its newest slot to TARGET, an empty place. Others may use the store meanwhile.
+    """Copy the store at its newest slot to TARGET, an empty location. Others may use the store meanwhile.
 
     TARGET is a local path or s3://bucket/prefix. It is a store only when all files are there and the copy is verified.
     A copy that was interrupted is continued by the same command. docs/backup.md says what continues on a copy with the
@@ -429,7 +429,7 @@ coordinator.help = (coordinator.help or "").replace("STEPS", ", ".join(step.name
 
 @contextmanager
 def _sigterm_awaited() -> Iterator[Callable[[], bool]]:
-    """Yield what tells whether SIGTERM has come. The first one lets a step finish, a second one ends the process."""
+    """Yield a function that returns True after SIGTERM. The first one lets a step finish, a second ends the process."""
     came = False
 
     def come(number: int, frame: FrameType | None) -> None:
@@ -475,10 +475,10 @@ def verify(
     repair: Annotated[bool, Param("Repair what can be repaired without losing anything. Asks first.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Check that every object of a store is what the log says. Other processes may use the store meanwhile.
+    """Compare every object of a store with the log. Other processes may use the store meanwhile.
 
     A repair writes checkpoints again, restores .txnindex and .snapshot files, and deletes temporary files that dead
-    writers left more than a day ago. It changes no slot, row or data file. For all else you are told what you may do.
+    writers left more than a day ago. It changes no slot, row or data file. For other findings it prints the remedy.
     While the log or its state cannot be trusted, a repair does nothing and says what to do first.
 
     Exit status: 0 nothing is wrong, or all was repaired; 1 something is wrong; 2 the store could not be read.

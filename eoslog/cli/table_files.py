@@ -357,7 +357,7 @@ def _json_tables(path: Path, columns: pa.Schema) -> Iterator[tuple[pa.Table, int
 
 
 def _table_of(rows: Sequence[dict[str, Any]], columns: pa.Schema) -> pa.Table:
-    """Return rows as a table without the columns that are null in all of them: JSON does not tell these apart."""
+    """Return rows as a table without columns of nulls only: in JSON they look like columns that the file lacks."""
     nullable = pa.schema([field.with_nullable(True) for field in columns])
     table = pa.Table.from_pylist(list(rows), schema=nullable)
     return table.select([name for name in table.schema.names if table[name].null_count < table.num_rows])

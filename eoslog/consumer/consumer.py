@@ -136,9 +136,9 @@ class Consumer:
     polling thread. A forked child must open its own consumer: in the child, each call except ``close`` raises
     ``OpenedBeforeFork``.
 
-    A consumer with a group commits offsets only when it is told to. Unlike in Kafka, ``enable_auto_commit`` is off by
-    default: each commit takes a slot of the log. An application that consumes in a transaction commits the offsets with
-    the transaction (``Producer.send_offsets_to_transaction``).
+    A consumer with a group commits offsets only when the application calls ``commit``. Unlike in Kafka,
+    ``enable_auto_commit`` is off by default: each commit takes a slot of the log. An application that consumes in a
+    transaction commits the offsets with the transaction (``Producer.send_offsets_to_transaction``).
 
     The session of a group member lasts from poll to poll. If a member does not poll for ``session_timeout_ms``, other
     members may evict it, and it joins again at its next poll. After a rebalance a consumer keeps its positions in the
@@ -587,7 +587,7 @@ class Consumer:
         if offset < 0:
             raise InvalidRequest(f"the offset of {_name_of(partition)} is {offset}; it must be 0 or more")
         self._assigned.seek(partition, offset)
-        # Another process may have told the offset, and this one may not have read its record yet.
+        # The offset may come from another process. This process may not have read the record with it yet.
         self._pauses.end()
 
     @_call

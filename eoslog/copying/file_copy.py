@@ -169,7 +169,7 @@ class FileCopy:
         return body, False
 
     def _read_source(self, item: _Item) -> bytes | None:
-        problem = "its length or checksum is not what the log says"
+        problem = "its length or checksum differs from the log"
         body = self._read_embedded(item) if item.file.path in self._shared else None
         if body is None:
             try:

@@ -70,7 +70,7 @@ class CopyReport:
     files_reused: int = 0
     """Files that an earlier run had copied. They were read and checked again."""
     findings: list[Finding] = field(default_factory=list)
-    """What the verification of the copy found. None of it is an error."""
+    """The findings of the verification of the copy. None is an error."""
 
 
 class StoreCopy:

@@ -87,7 +87,7 @@ class Metadata(Action):
 
 
 class Protocol(Action):
-    """What a program must know before it reads or writes the table."""
+    """The versions and features that a program must know before it reads or writes the table."""
 
     min_reader_version: int
     min_writer_version: int

@@ -50,7 +50,7 @@ DECODING_ERRORS = (
     MemoryError,
     RecursionError,
 )
-"""What the decoders of Parquet and JSON raise for damaged bytes."""
+"""The errors that the decoders of Parquet and JSON raise for damaged bytes."""
 
 _LEAST_NUMBER_BYTES = 4
 """About how many bytes a number takes in memory. Its encoding may take none."""

@@ -113,7 +113,7 @@ def decode_statistics(text: str | None, columns: Mapping[str, pa.DataType]) -> d
 
 
 def may_hold_nan(text: str | None, floats: Mapping[str, pa.DataType]) -> frozenset[str]:
-    """Return the columns that hold NaN, or of which the statistics do not say so.
+    """Return the columns that hold NaN, and the columns whose statistics do not exclude it.
 
     Args:
         floats: floating-point columns with their types.

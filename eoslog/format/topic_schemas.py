@@ -115,7 +115,7 @@ def check_storable(schema: pa.Schema) -> None:
     for name in schema.names:
         if name.lower() in RESERVED_NAMES:
             raise UnsupportedSchema(
-                f"column {quoted(name)}: this name is reserved for what a reader tells of a row; rename the column"
+                f"column {quoted(name)}: this name is reserved for a column that a read adds; rename the column"
             )
     check_names(schema.names, "columns")
     for field in schema:

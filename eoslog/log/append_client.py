@@ -136,7 +136,7 @@ class AppendClient:
         return answer
 
     def _read(self, count: int, end_ms: int) -> bytes:
-        """Read so many bytes.
+        """Read exactly ``count`` bytes.
 
         Raises:
             TimeoutError: they do not come in time.

@@ -57,14 +57,14 @@ S = TypeVar("S")
 _logger = logging.getLogger(__name__)
 _LARGEST_SHARED_RECORD_BYTES = 4 << 20
 _COMPETITION_MS = 10_000
-"""How long after a lost race a process expects that others compete for slots (ms). Without one, it gives way once in
-this time."""
+"""After a lost race a process expects for this time that others compete for slots (ms). Without a lost race it gives
+way once in this time."""
 _RACES_TO_GIVE_WAY = 2
 """A process that gives way pauses longer than one that has lost many races."""
 _SHORTEST_TIME_MS = 1_000
 """A request with less time left is not sent to another process (ms)."""
 _LONGEST_RACE = 5
-"""After so many lost races the pause no longer changes. A lost race means that another process appended."""
+"""After this number of lost races the pause no longer changes. A lost race means that another process appended."""
 
 
 class _Base(NamedTuple):
@@ -79,7 +79,7 @@ class _Base(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnService:
-    """What an append service announces in the records of its process."""
+    """The announcement of an append service in the records of its process."""
 
     service_id: str
     address: str
@@ -479,9 +479,9 @@ class Appender(Generic[S]):
     def _gives_way(self) -> bool:
         """Decide whether other hosts may put the next record first. They may only after a record of this host.
 
-        A host that lost the race for that record must read it before it puts the next one. The winner need not, so it
-        would win each race. The winner does not know of the other host until it gives way and loses a race itself. So
-        it gives way from time to time, too.
+        A host that lost the race for that record must read it before it puts the next one. The winner need not read
+        it, so it would win each race. The winner does not know of the other host until it gives way and loses a race
+        itself. So it gives way from time to time, too.
         """
         if self.replica.append_id != self._append_id_of_host or not self.store.is_remote:
             return False

@@ -47,15 +47,15 @@ _CHECKPOINT_ATTEMPTS = 3
 _AT_MOST_EVERY = 16
 _OVERDUE = 4
 _ATTEMPTS_AN_INTERVAL = 8
-"""How many checkpoints processes try to write while as many slots follow as make one due."""
+"""How many checkpoints processes try to write in the number of slots after which one is due."""
 _LONGEST_WAIT_S = 2.0
 
 
 class Checkpointing:
     """Decides when a checkpoint is due, and writes one at a time. A failed checkpoint fails no append.
 
-    The process that puts the record that makes a checkpoint due writes it, in the background. If none follows, the
-    processes that put later records try, each some records after the one before.
+    A record makes a checkpoint due. The process that puts this record writes the checkpoint in the background. If no
+    checkpoint follows, processes that put later records try, with some records between two attempts.
     """
 
     def __init__(self, environment: Environment, write: Callable[[], object]) -> None:
@@ -221,7 +221,7 @@ class Log(Generic[S]):
         self._checkpointing.run_if_due(self.replica, has_put=proposal.slot is not None)
 
     def announce(self, announcement: OwnService) -> None:
-        """OwnService an append service of this process, or its end, in each record that this process puts from now on.
+        """Announce an append service of this process, or its end, in each record that this process puts from now on.
 
         The first one is put at once. If the log announces another service, the record repeats that announcement.
         """
@@ -308,7 +308,7 @@ class Log(Generic[S]):
         try:
             self.before_checkpoint()
         except EosLogError as error:
-            _logger.warning("%s: the state is checkpointed as large as it is: %s", self.store.url, error)
+            _logger.warning("%s: the state could not be made smaller before its checkpoint: %s", self.store.url, error)
         self.checkpoint()
 
     def checkpoint(self) -> CheckpointReference:

@@ -78,10 +78,10 @@ class LogConfig:
     commit_timeout_ms: int = 60_000
     """How long an append tries to learn the outcome of its put (ms) before it raises ``CommitStateUnknown``."""
     inline_limit_bytes: int = 32 << 10
-    """A data file up to this size travels in the record instead of an object of its own (bytes); 0: none does."""
+    """A data file up to this size travels in the record instead of an object of its own (bytes); 0: no file does."""
     shared_limit_bytes: int = 8 << 20
-    """A larger data file of a producer, up to this size, shares an object with others of its flush (bytes); 0: none
-    does."""
+    """A larger data file of a producer, up to this size, shares an object with others of its flush (bytes); 0: no
+    file does."""
 
 
 class Moment(NamedTuple):
@@ -303,8 +303,8 @@ class Replica(Generic[S]):
             after_slot: the other process has the records up to this slot.
 
         Returns:
-            The slot of the first record, and the records, each in a line. It has as many of the newest records as there
-            is room for. It is empty if the newest record is too large, and in a local store, which repeats no records.
+            The slot of the first record, and the records, each in a line. It has as many of the newest records as fit.
+            It is empty if the newest record is too large, and in a local store, which repeats no records.
         """
         lines: list[bytes] = []
         first, size = 0, len(b"%d" % self.slot)

@@ -3,10 +3,10 @@
 Processes of one host send their requests to the process that has the turn (see ``host_queue``). Where a coordinator
 appends for all hosts, processes send their requests to it (see ``append_client``).
 
-Who appends is a hint. Put-if-absent alone decides which record a slot gets, and each record is validated against the
-state before it. A request that was sent may reach the log late, or through several processes. So a process shares only
-requests that the state machine refuses the second time. It refuses a batch by its producer epoch and sequence, and the
-end of a transaction by its epoch. The log need not remember which requests it has.
+The choice of the appending process is a hint. Put-if-absent alone decides which record a slot gets, and each record is
+validated against the state before it. A request that was sent may reach the log late, or through several processes. So
+a process shares only requests that the state machine refuses the second time. It refuses a batch by its producer epoch
+and sequence, and the end of a transaction by its epoch. The log need not remember which requests it has.
 """
 
 from __future__ import annotations

@@ -398,7 +398,7 @@ def _check_announceable(given: str, host: str, port: int) -> None:
         AppendServiceAnnouncement(service_id="0" * 32, address=_joined(host, port), expires_ms=0)
     except ValidationError:
         raise InvalidOption(
-            f"writers cannot be told the address {given!r}. Give a host name of ASCII letters or an IP address without "
+            f"the address {given!r} cannot be announced. Give a host name of ASCII letters or an IP address without "
             "a zone: advertise"
         ) from None
 

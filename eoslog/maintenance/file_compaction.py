@@ -247,7 +247,7 @@ def _paths(sources: Iterable[SourceFile]) -> set[str]:
 def doubling_runs(items: Sequence[T], weight: Callable[[T], int]) -> list[Sequence[T]]:
     """Split the items, in their order, into runs that weigh at least twice as much as their heaviest item.
 
-    An item that fits into no such run is a run alone.
+    An item that fits into no run of this kind is a run alone.
     """
     if len(items) < 2:
         return [items] if items else []

@@ -50,7 +50,7 @@ class WorkVersion(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place of a stream's checkpoint. Its query is told from an earlier one there, whose checkpoint was lost."""
+    """The place of a stream's checkpoint. It shows that an earlier query had its checkpoint there, which was lost."""
 
     path: str
     """A URL, or an absolute path."""
@@ -324,7 +324,7 @@ def write_targets(store: Session, topic: str | None, *, refresh: bool) -> tuple[
     """Return the id of the store, and the topics to write to with the targets of their files, all from one state.
 
     Args:
-        topic: the topic of all rows; None for all topics of Kafka records, one of which each row names.
+        topic: the topic of all rows. None: each row names its topic, which is one of the topics of Kafka records.
 
     Raises:
         UnknownTopicOrPartition

@@ -91,7 +91,7 @@ class StoreMetrics:
 
 
 class Published(NamedTuple):
-    """What the newest version of a Delta table shows."""
+    """The slot that the newest version of a Delta table shows."""
 
     slot: int
     """The table shows the topic's ``snapshot`` at this slot."""

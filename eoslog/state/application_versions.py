@@ -336,7 +336,7 @@ def _check_query(transactional_id: str, work: ApplicationVersion, last: LastVers
 
 
 def check_same_work(draft: Draft, transactional_id: str, work: ApplicationVersion | None) -> None:
-    """Check that the last committed version is repeated with the work that was committed, as far as that can be told.
+    """Check that a repetition of the last committed version has the committed rows, as far as the log can show it.
 
     A program may write twice under one version by mistake. To skip the second write would lose its rows.
 

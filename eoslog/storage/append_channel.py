@@ -56,7 +56,7 @@ class Channel:
 
     @property
     def proof(self) -> bytes:
-        """What proves to the other side that this one has the key."""
+        """The proof for the other side that this side has the key."""
         return self._proofs[self._own]
 
     def check_proof(self, proof: bytes) -> None:

@@ -28,9 +28,10 @@ class Backoff:
     longest_ms: int
 
     def pause_ms(self, failures: int, jitter: float = 1.0) -> float:
-        """Return how long to wait after so many failures in a row (1 or more), in ms.
+        """Return the pause after a failure (ms).
 
         Args:
+            failures: the number of failures in a row, 1 or more.
             jitter: a factor from 0 to 1 that spreads the attempts of several processes.
         """
         return min(self.first_ms << min(failures - 1, 16), self.longest_ms) * jitter

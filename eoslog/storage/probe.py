@@ -53,9 +53,9 @@ def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeRe
 def _probe_twice(store: ObjectStore, environment: Environment, key: str) -> None:
     first, second = b"first", b"second"
     if not _created(store, environment, key, first):
-        raise _unsupported(store, "the first create of a key was told that the key exists")
+        raise _unsupported(store, "the first create of a key got the answer that the key exists")
     if _created(store, environment, key, second):
-        raise _unsupported(store, "the second create of a key was told that it made the key")
+        raise _unsupported(store, "the second create of a key got the answer that it made the key")
     stored = store.get(key).body
     if stored not in (first, second):
         raise PutIfAbsentUnsupported(
@@ -77,7 +77,7 @@ def _probe_race(store: ObjectStore, environment: Environment, key: str) -> None:
     body = store.get(key).body
     if [str(winner).encode() for winner in winners] != [body]:
         raise _unsupported(
-            store, f"{len(winners)} of {_RACERS} concurrent creates of a key were told that they made it"
+            store, f"{len(winners)} of {_RACERS} concurrent creates of a key got the answer that they made it"
         )
 
 

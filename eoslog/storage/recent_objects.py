@@ -11,7 +11,7 @@ _MOST_BYTES = 16 << 20
 
 
 class _Kept:
-    """What one process keeps."""
+    """The objects that one process keeps."""
 
     def __init__(self) -> None:
         self.process = forks()
@@ -28,7 +28,7 @@ class RecentObjects:
         self._of_process = _Kept()
 
     def keep(self, path: str, content: bytes) -> None:
-        """Keep these bytes, and let go of those that were kept longest ago. Larger ones than the limit are not kept."""
+        """Keep these bytes, and drop the bytes that were kept longest ago. Bytes above the limit are not kept."""
         kept = self._own()
         with kept.lock:
             if path in kept.contents or len(content) > self._most_bytes:
@@ -40,7 +40,7 @@ class RecentObjects:
                 kept.bytes -= len(oldest) + len(dropped)
 
     def drop(self, path: str) -> None:
-        """Let go of the bytes of an object."""
+        """Drop the bytes of an object."""
         kept = self._own()
         with kept.lock:
             dropped = kept.contents.pop(path, None)

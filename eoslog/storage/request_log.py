@@ -38,7 +38,7 @@ class TimedRequest:
         self._verb = verb
         self._path = path
         self.outcome: object = None
-        """What the log line and the span say; the name of the error's class if None."""
+        """The result in the log line and the span; the name of the error's class if None."""
         self.paused_ns = 0
         """How long the request waited for its caller. Its time does not include this."""
 

@@ -53,7 +53,7 @@ class _HttpConnection(AWSConnection, _PlainExchange, HTTPConnection):  # type: i
 
 
 class _HttpsConnection(AWSConnection, _PlainExchange, HTTPSConnection):  # type: ignore[misc]
-    """Such a connection over TLS."""
+    """An ``_HttpConnection`` over TLS."""
 
 
 class _Connections:

@@ -39,7 +39,7 @@ _KINDS = {
     "snapshot": "snapshot",
     "json": "description",
 }
-"""What the objects of a topic and of a store are for, by the ends of their names."""
+"""The purposes of the objects of a topic and of a store, by the ends of their names."""
 _OFF: AbstractContextManager[None] = nullcontext()
 _newest: tuple[TracerProvider, Tracer] | None = None
 """The tracer of the newest provider. A test may replace the provider."""

@@ -15,7 +15,7 @@ CELL_BYTES = 160
 """How many bytes of a value a list shows."""
 THIN_SPACE = "\u202f"
 NONE = "\u2013"
-"""It stands for a missing value."""
+"""The text for a missing value."""
 VALUE_BYTES = 64 << 10
 """How many bytes of a value the page of its row shows."""
 _CHARACTER_BYTES = 4

@@ -44,7 +44,7 @@ class Kind(StrEnum):
     """True if the log, or the state that it leads to, may differ from what was written. Then ``repair`` does nothing:
     a repair would make the wrong state permanent, and could delete the only evidence of the right one."""
     message: str
-    """What is wrong, with named fields."""
+    """The problem, with named fields."""
     follows: str
     """The consequence for users of the store."""
     remedy: str

@@ -42,7 +42,7 @@ _EXACT = Context(prec=38)
 def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterator[Finding]:
     """Yield the differences between a data file and the log: at most one of each kind per batch.
 
-    The findings have no place but offsets, if they concern one batch.
+    A finding has no path and no partition. It has offsets if it concerns one batch.
     """
     try:
         check_file(body, source.file.length, source.file.crc32c, source.file.path)

@@ -55,7 +55,7 @@ _CALLS = {
     "restoreToVersion": "toDF(slot=…, metadata_columns=False), and write its rows with mode('overwrite'),",
     "update": _NEW_VERSIONS,
 }
-"""What to call in place of the methods of ``DeltaTable`` that a table does not have."""
+"""The calls that replace the methods of ``DeltaTable`` that a table does not have."""
 _VERIFIED_MS = 60_000
 """How long the plan of a read trusts that no other store has replaced this one. A stream trusts it as long."""
 

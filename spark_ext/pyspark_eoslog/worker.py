@@ -115,7 +115,7 @@ def acting_as(worker: Worker) -> Iterator[None]:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise errors of eoslog such that Spark reports only their messages, without causes and tracebacks.
+    """Raise errors of eoslog so that Spark reports only their messages, without causes and tracebacks.
 
     A traceback would hide the message, which names the problem and the remedy. Other errors are bugs, so they keep
     their tracebacks.

@@ -104,7 +104,7 @@ _DELTA_ADVICE = {
     "ignoreChanges": _ROWS_NEVER_CHANGE,
     "ignoreDeletes": _ROWS_NEVER_CHANGE,
     "skipChangeCommits": _ROWS_NEVER_CHANGE,
-    "readChangeFeed": "all rows are appended; option 'includeTransactionColumns' tells which commit each is of",
+    "readChangeFeed": "all rows are appended; option 'includeTransactionColumns' adds the commit of each row",
     "overwriteSchema": "columns are only added: option 'mergeSchema', or another topic",
     "replaceWhere": "mode('overwrite') replaces all rows of the topic",
     "partitionOverwriteMode": "mode('overwrite') replaces all rows of the topic",
@@ -112,7 +112,7 @@ _DELTA_ADVICE = {
     "withEventTimeOrder": "leave it out: rows come in the order of their offsets",
     "schemaTrackingLocation": "leave it out: the log keeps the schemas of a topic",
 }
-"""Options of Delta Lake that eoslog lacks: what to give in place of each, or why it is not needed."""
+"""Options of Delta Lake that eoslog lacks, each with the option that replaces it or the reason to leave it out."""
 _DELTA_NAMES = {name.lower(): name for name in _DELTA_ADVICE}
 
 
@@ -161,8 +161,8 @@ class Options:
     application_id: str | None
     version: int | None
     start_anew_after: WorkVersion | None
-    """The last committed version after which a stream restarts (``startAnewAfter``), as quoted from the error message
-    that asks for it."""
+    """The last committed version after which a stream restarts (``startAnewAfter``). The user copies it from the
+    message of ``CheckpointMismatch``."""
     merge_schema: bool
     create_topic: bool
     partitions: int | None
@@ -173,10 +173,11 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
-        """Options as Spark hands them over, their names in any case.
+        """Return the options as Spark hands them over, with their names in any case.
 
         Raises:
-            InvalidOption: one is unknown or has a value that is not allowed; the message names what is.
+            InvalidOption: an option is unknown or has a value that is not allowed. The message names the known options,
+                or the allowed values.
         """
         options = {name.lower(): value for name, value in given.items()}
         known = {name.lower(): name for name in NAMES}
@@ -229,7 +230,7 @@ class Options:
 
         Args:
             refused: names as they stand in ``NAMES``.
-            why: goes on from "option 'name' ".
+            why: the rest of the sentence that begins with "option 'name' ".
 
         Raises:
             InvalidOption: one of them is given.
@@ -311,8 +312,8 @@ def _query_version(options: Mapping[str, str]) -> WorkVersion | None:
     number = plain_number(version)
     if number is None or len(query_id) > _LONGEST_QUERY_ID:
         raise InvalidOption(
-            f"option 'startAnewAfter' is {value!r}; it must be '<query id>:<batch id>' of what was committed last, or "
-            "the version alone if no streaming query committed it, as the error says that asks for it"
+            f"option 'startAnewAfter' is {value!r}; it must be '<query id>:<batch id>', or a version alone. Copy the "
+            "value from the message of CheckpointMismatch"
         )
     return WorkVersion(number, query_id or None)
 

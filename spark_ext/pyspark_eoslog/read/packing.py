@@ -66,8 +66,9 @@ def pack(
     """Return the pieces, cut for one Spark partition each.
 
     Args:
-        min_partitions: at least so many, if there are so many rows. By default four, but none of less than 1 MiB.
-        max_records: at most so many rows in each; control rows that are planned count too.
+        min_partitions: the least number of partitions, unless there are fewer rows. By default four, but none of less
+            than 1 MiB.
+        max_records: the largest number of rows in a partition. Control rows in the plan count too.
     """
     tasks = _by_bytes(pieces, min_partitions)
     if max_records is not None:

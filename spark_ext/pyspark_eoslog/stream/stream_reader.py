@@ -81,7 +81,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._began: Began | None = None
         """The starts of the stream's first micro-batch, for PySpark before 4.2."""
         self._start_error: EosLogError | None = None
-        """The error because of which there are no starts. A stream with a checkpoint needs none."""
+        """The error that prevents starts. A stream with a checkpoint needs no starts."""
         self._is_frozen = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -1,4 +1,4 @@
-"""The place of a stream's checkpoint. By it a new query is told from the one whose checkpoint it replaces.
+"""The place of a stream's checkpoint. It distinguishes a new query from the query whose checkpoint was there before.
 
 A query is what its checkpoint says it is: Spark keeps the query's id there, in the file ``metadata``. A new checkpoint
 at the place of another one holds a new id. Its query begins at batch 0, and may deliver rows that the earlier query
@@ -65,7 +65,7 @@ def checkpoint_place(location: str) -> CheckpointPlace:
         return CheckpointPlace(path, path, _query_at(path), is_url=True)
     parts = urlsplit(location)
     name = parts.scheme.lower()
-    # The user part of a URL may hold credentials. Whoever reads the checkpoint, it is the same place.
+    # The user part of a URL may hold credentials. The place is the same for every user.
     host = parts.netloc.rpartition("@")[2].lower() if name in _S3 else parts.netloc
     return CheckpointPlace(f"{'s3' if name in _S3 else name}://{host}{_plain('/' + parts.path)}", is_url=True)
 

@@ -220,7 +220,7 @@ def commit_tasks(
     Args:
         job: the job, without its query. The query comes from the messages.
         owner, take_over, replaces, operation, query_name: as in ``Job.commit``.
-        fail_on_data_loss: refuse a repeated version that was committed with other rows, as far as that can be told.
+        fail_on_data_loss: refuse a repeated version with other rows than the committed ones, if eoslog can detect them.
         publish: publish the topic as a Delta table afterwards.
 
     Raises:
@@ -286,7 +286,7 @@ def commit_tasks(
 
 
 def _tell_similar_place(store: Store, job: Job, others: Sequence[str]) -> None:
-    """Log that a new query may replace one of another host. Only the user can tell a new pod from a second one."""
+    """Log that a new query may replace one of another host. Only the user can distinguish a new pod from a second."""
     _logger.warning(
         "%s: streaming query %s begins to write to %s. Its checkpoint has the same path as that of %s on another host. "
         "If that checkpoint was lost, rows that the source delivers again are there twice. A checkpoint on shared "

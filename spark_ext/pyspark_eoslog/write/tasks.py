@@ -55,7 +55,7 @@ class WritePlan:
     compared: bool = False
     """True if this version is the last one that was committed. Then the commit compares the rows with it."""
     last: WorkVersion | None = None
-    """What was committed last under the stream's ``transactionalId``, or from the place of its checkpoint."""
+    """The last committed version under the stream's ``transactionalId``, or from the place of its checkpoint."""
     known_queries: frozenset[str] = frozenset()
     """The queries that have committed. Another query may come to the place of ``last``, and go on there."""
     checkpoint: CheckpointPlace | None = None
@@ -86,7 +86,7 @@ class TaskCommit(WriterCommitMessage):
     """The execution of Spark that the write belongs to. All writes of one call of ``foreachBatch`` have the same."""
     held_back: bool = False
     """True if the task uploaded nothing, because the plan says that the work was committed before, or will be refused.
-    Such a report must not be committed."""
+    This report must not be committed."""
     new_columns: NewColumns | None = None
     """The columns of the files that the topic lacked at planning."""
     checkpoint: CheckpointPlace | None = None

@@ -50,7 +50,7 @@ from eoslog.log.slots import (
 )
 from eoslog.storage import tracing
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Turn
 from eoslog.storage.object_store import ObjectStore
 
 S = TypeVar("S")
@@ -72,7 +72,7 @@ class _Base(NamedTuple):
 
     state: Any
     slot: int
-    proved: Moment
+    last_check: Moment
     opening: int
     """How often the replica had been opened at that state."""
 
@@ -133,7 +133,7 @@ class Appender(Generic[S]):
         machine: Machine[S],
         environment: Environment,
         replica: Replica[S],
-        claims: ConditionalAppend,
+        conditional_append: ConditionalAppend,
     ) -> None:
         self.store = store
         self.machine = machine
@@ -141,7 +141,7 @@ class Appender(Generic[S]):
         self.replica = replica
         self.counts = AppendCounts()
         self._queue = AppendQueue(environment, self._append_all)
-        self._claims = claims
+        self._conditional_append = conditional_append
         self._shared = SharedCommits(store.url, environment, machine)
         self._client = AppendClient(store, environment)
         self.own_service: OwnService | None = None
@@ -165,7 +165,9 @@ class Appender(Generic[S]):
         """Return the error for a proposal that no thread attempts any more: not appended, or an unknown outcome."""
         if proposal.sent is not None:
             return self._unknown_request(proposal, proposal.sent)
-        return self._out_of_time() if proposal.in_flight is None else self._claims.unknown(*proposal.in_flight)
+        return (
+            self._out_of_time() if proposal.in_flight is None else self._conditional_append.unknown(*proposal.in_flight)
+        )
 
     def _append_all(self, proposals: list[Proposal]) -> None:
         for proposal in proposals:
@@ -179,7 +181,7 @@ class Appender(Generic[S]):
             for first in [proposal for proposal in proposals if proposal.first]:
                 self._append_rounds([first])
             proposals = [proposal for proposal in proposals if not proposal.done]
-            if proposals and (not self.replica.is_open or self.replica.is_stale()):
+            if proposals and (not self.replica.is_open or self.replica.is_expired()):
                 self.replica.open()
             self._append_rounds(proposals)
         except BaseException as error:
@@ -201,7 +203,7 @@ class Appender(Generic[S]):
         if proposal.sent is not None:
             return self._unknown_request(proposal, proposal.sent)
         if proposal.in_flight is not None:
-            return error if isinstance(error, Exception) else self._claims.unknown(*proposal.in_flight)
+            return error if isinstance(error, Exception) else self._conditional_append.unknown(*proposal.in_flight)
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
             return StoreUnavailable(
                 f"{self.store.url}: the record before this one was not settled. Nothing was appended; try again"
@@ -223,11 +225,11 @@ class Appender(Generic[S]):
                 races = min(attempts.races, _LONGEST_RACE)
                 # In a remote store the processes that lost a race read the winner's record for about the same time. The
                 # one that lost the most races pauses least, so it puts first.
-                self._claims.back_off(_LONGEST_RACE + 1 - races if self.store.is_remote else races)
+                self._conditional_append.back_off(_LONGEST_RACE + 1 - races if self.store.is_remote else races)
                 pending = self._patient(pending)
                 if pending and attempts.races > 1:
                     # Other processes append faster than this one folds slot by slot. Go to the newest slot.
-                    self._look_at_tail(attempts)
+                    self._read_tail(attempts)
 
     def _append_through_service(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Let the append service append the requests that it may append. Return the proposals that are not settled.
@@ -272,7 +274,7 @@ class Appender(Generic[S]):
             return False
         if not self.replica.follow(records):
             # This process is far behind, or the store repeats no records.
-            self._look_at_tail(attempts)
+            self._read_tail(attempts)
         return True
 
     def _with_time(self, pending: list[Proposal]) -> list[Proposal]:
@@ -287,7 +289,7 @@ class Appender(Generic[S]):
         found = [*messages, *(message for proposal in pending for message in proposal.messages)]
         if max((each.slot for each in found if each is not None), default=-1) > self.replica.slot:
             # A sender knows a newer state, on which its requests may be valid.
-            self._look_at_tail(attempts)
+            self._read_tail(attempts)
         included = self.replica.included
         attempts.others = [() if each is None or each.name in included else each.with_ids for each in found]
 
@@ -299,50 +301,50 @@ class Appender(Generic[S]):
         Returns:
             The proposals that are not settled, in their order.
         """
-        with queue.place(earliest_deadline(pending)) as place:
-            if not place.take_turn() and self._is_overtaken_in_queue(place, pending, attempts):
+        with queue.turn(earliest_deadline(pending)) as turn:
+            if not turn.begin() and self._is_overtaken_in_queue(turn, pending, attempts):
                 self.environment.reached("log.shared.appended_by_another")
                 return self._patient(pending)
-            messages = place.messages()
+            messages = turn.messages()
             self._take_messages(pending, attempts, self._shared.decoded(messages))
             pending = self._append_with_others(self._patient(pending), attempts)
             # Not after an error: the put may have landed, and the next process must read the log.
-            place.newest = self.replica.newest_records(LARGEST_MESSAGE_BYTES)
+            turn.newest = self.replica.newest_records(LARGEST_MESSAGE_BYTES)
             if attempts.taken_others:
-                place.answer(min(len(attempts.taken_others), len(messages)))
+                turn.answer(min(len(attempts.taken_others), len(messages)))
             return pending
 
-    def _is_overtaken_in_queue(self, place: Place, pending: list[Proposal], attempts: _Attempts) -> bool:
+    def _is_overtaken_in_queue(self, turn: Turn, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Wait for this process's turn. Return True if other processes append all its requests before it."""
         began_ms = self.environment.monotonic_ms()
-        with_time = self._with_time(pending) if place.is_crowded else []
+        with_time = self._with_time(pending) if turn.is_crowded else []
         message = self._shared.message(self.replica, with_time, LARGEST_MESSAGE_BYTES)
         was_sent = False
         try:
             while True:
                 if message:
                     self.environment.reached("log.shared.before_send")
-                place.ask(message)
+                turn.ask(message)
                 if message:
                     self.environment.reached("log.shared.sent")
                 # The holder of an earlier turn may have appended the requests, and have died before it answered.
                 if was_sent and self._have_landed(pending, attempts):
                     return True
-                if not place.wait():
+                if not turn.wait():
                     # Others may have appended during the wait.
                     return self._have_landed(pending, attempts)
                 was_sent = bool(message)
                 # A holder answers each message whose requests it appended. So if it hands over the turn without an
                 # answer, no record has these requests, and the log need not be read.
-                is_newest = self.replica.follow(place.handed_over)
+                is_newest = self.replica.follow(turn.handed_over)
                 if is_newest:
                     self._append_id_of_host = self.replica.append_id
-                if place.is_appended:
+                if turn.is_appended:
                     if self._have_landed(pending, attempts, refresh=not is_newest):
                         return True
                     # The remaining requests need a turn of this process. A repeated message would end each wait early.
                     message = b""
-                if place.take_turn():
+                if turn.begin():
                     return self._have_landed(pending, attempts, refresh=not is_newest)
         finally:
             self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
@@ -355,7 +357,7 @@ class Appender(Generic[S]):
             refresh: refresh the replica before.
         """
         if refresh and not all(proposal.has_landed for proposal in pending):
-            self._look_at_tail(attempts)
+            self._read_tail(attempts)
         landed = [proposal for proposal in pending if proposal.has_landed]
         for proposal in landed:
             # Its thread need not wait for the rest.
@@ -373,7 +375,7 @@ class Appender(Generic[S]):
             attempts.others = ()
         return pending
 
-    def _look_at_tail(self, attempts: _Attempts) -> None:
+    def _read_tail(self, attempts: _Attempts) -> None:
         self.replica.refresh()
         attempts.tail_slot = self.replica.slot
 
@@ -383,8 +385,8 @@ class Appender(Generic[S]):
         attempts.has_lost, attempts.taken_others = False, None
         asks_for_slot = bool(pending) and self._reaches_service()
         if pending and not asks_for_slot and self._gives_way():
-            self._look_at_tail(attempts)
-            self._claims.back_off(_RACES_TO_GIVE_WAY)
+            self._read_tail(attempts)
+            self._conditional_append.back_off(_RACES_TO_GIVE_WAY)
         while pending:
             if replica.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {replica.invalid}. Nothing more is appended; run eoslog verify")
@@ -394,7 +396,7 @@ class Appender(Generic[S]):
             with replica.lock:
                 if not replica.is_open and not pending[0].first:
                     continue
-                base = _Base(replica.state, replica.slot, replica.proved(), replica.opening)
+                base = _Base(replica.state, replica.slot, replica.last_check(), replica.opening)
                 draft = self.machine.new_draft(replica.state, replica.slot + 1)
                 included = self._include(draft, attempts.others)
                 this = sort_proposals(replica, draft, pending[: attempts.most])
@@ -413,7 +415,7 @@ class Appender(Generic[S]):
             for proposal in this.landed:
                 proposal.finish()
             if (this.refused or this.without_entries) and attempts.tail_slot != base.slot:
-                self._look_at_tail(attempts)
+                self._read_tail(attempts)
                 continue
             for proposal, error in this.refused:
                 self._refuse(proposal, error, base)
@@ -450,7 +452,7 @@ class Appender(Generic[S]):
                 if self._ask_for_slot(attempts, earliest_deadline(this.taken)):
                     pending = this.taken + this.later
                     continue
-            won = self._claim(base, draft, this.taken, record, body)
+            won = self._put_record(base, draft, this.taken, record, body)
             if won:
                 self.counts.records += 1
                 self.counts.commits += len(this.taken)
@@ -599,7 +601,9 @@ class Appender(Generic[S]):
             return found
         return own.at(now_ms)
 
-    def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
+    def _put_record(
+        self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes
+    ) -> bool | None:
         """Put a record into the slot after ``base``.
 
         Another thread may refresh the replica meanwhile, and so fold this record or the winner's.
@@ -611,7 +615,7 @@ class Appender(Generic[S]):
         replica = self.replica
         slot, append_id = record.slot, record.append_id
         asked = replica.moment()
-        if slot > 0 and not replica.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
+        if slot > 0 and not replica.is_long_after(base.last_check) and self.store.is_missing(slot_path(slot - 1)):
             # No process deletes the newest slot. A record after a missing one would make the store unreadable.
             raise StoreVanished(
                 f"{self.store.url}: slot {slot - 1} is missing, although this process has read it: an earlier state "
@@ -621,34 +625,36 @@ class Appender(Generic[S]):
             proposal.in_flight = InFlight(slot, append_id)
             proposal.attempts.puts[proposal.in_flight] = proposal.answer
         try:
-            winner = self._claims.put_until_known(slot, body, append_id, deadline_ms=earliest_deadline(taken))
+            winner = self._conditional_append.put_until_known(
+                slot, body, append_id, deadline_ms=earliest_deadline(taken)
+            )
         except UnsupportedFormat as error:
             if replica.is_long_after(replica.dated(asked)):
-                raise self._claims.unknown(slot, append_id) from error
+                raise self._conditional_append.unknown(slot, append_id) from error
             raise
-        if winner is None and self._is_genuine(base, slot, append_id):
+        if winner is None and self._is_part_of_log(base, slot, append_id):
             with replica.changing():
                 if replica.state is base.state and replica.slot == base.slot:
                     draft.merge()
                     self._adopt_checkpoints(taken)
                     replica.advance(record, first_line(body))
                     replica.keep_files(slot, body)
-                    replica.prove(asked)
+                    replica.note_check(asked)
                 elif replica.slot == base.slot:
                     # Another thread reopened the replica. The draft belongs to the replaced state, so fold the record.
                     replica.fold_body(slot, body)
             return True
         if replica.is_long_after(replica.dated(asked)):
             # This record may have landed, and may have been deleted before the present record was put there.
-            raise self._claims.unknown(slot, append_id)
+            raise self._conditional_append.unknown(slot, append_id)
         if winner is None:
             try:
                 replica.open()
             except EosLogError as error:
-                raise self._claims.unknown(slot, append_id) from error
+                raise self._conditional_append.unknown(slot, append_id) from error
         for proposal in taken:
             proposal.in_flight = None
-        if winner is not None and not replica.is_stale() and replica.fold_body(slot, winner):
+        if winner is not None and not replica.is_expired() and replica.fold_body(slot, winner):
             return False
         if winner is not None:
             replica.open()
@@ -660,7 +666,7 @@ class Appender(Generic[S]):
                 entry, root = proposal.checkpoint
                 self.replica.adopt_own_checkpoint(entry.reference, root)
 
-    def _is_genuine(self, base: _Base, slot: int, append_id: str) -> bool:
+    def _is_part_of_log(self, base: _Base, slot: int, append_id: str) -> bool:
         """Return True if the record that this process has just put is part of the log.
 
         It is, if the replica was fresh when the draft was made. Otherwise an earlier record of this slot may have been
@@ -670,13 +676,13 @@ class Appender(Generic[S]):
         Raises:
             CommitStateUnknown: the object store did not answer.
         """
-        if base.slot >= 0 and not self.replica.is_long_after(base.proved):
+        if base.slot >= 0 and not self.replica.is_long_after(base.last_check):
             return True
         try:
-            if self._claims.continues(self.replica, slot, append_id):
+            if self._conditional_append.continues(self.replica, slot, append_id):
                 return True
         except EosLogError as error:
-            raise self._claims.unknown(slot, append_id) from error
+            raise self._conditional_append.unknown(slot, append_id) from error
         self.environment.reached("log.slot.stale_win_refused")
         return False
 

@@ -131,8 +131,8 @@ class Log(Generic[S]):
         self.replica: Replica[S] = Replica(store, machine, environment, self.config)
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
-        self._claims = ConditionalAppend(store, environment, self.config.commit_timeout_ms)
-        self.appender: Appender[S] = Appender(store, machine, environment, self.replica, self._claims)
+        self._conditional_append = ConditionalAppend(store, environment, self.config.commit_timeout_ms)
+        self.appender: Appender[S] = Appender(store, machine, environment, self.replica, self._conditional_append)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_slot_retention(self, slot_retention_ms: int) -> None:
@@ -280,7 +280,7 @@ class Log(Generic[S]):
             self.appender.settle(fence)
             fence.result()
         try:
-            append_id = self._claims.append_id_of(slot, deadline_ms)
+            append_id = self._conditional_append.append_id_of(slot, deadline_ms)
             why = "has been deleted since"
         except (CorruptRecord, UnsupportedFormat) as error:
             append_id, why = None, f"cannot be read: {without_code(error)}"
@@ -288,7 +288,8 @@ class Log(Generic[S]):
         # name, the checkpoints above are older than that put. So this refresh sees them, and the check below works.
         self.read(lambda state, newest: None)
         if append_id is not None and (
-            not self._may_be_deleted(slot) or self._claims.continues(self.replica, slot, append_id, deadline_ms)
+            not self._may_be_deleted(slot)
+            or self._conditional_append.continues(self.replica, slot, append_id, deadline_ms)
         ):
             return append_id
         raise OutcomeLost(

@@ -126,9 +126,9 @@ class Replica(Generic[S]):
         """Callbacks by request id. The fold calls one with the request's entries and slot when a record has it."""
         self.invalid: str | None = None
         """The reason why the fold skipped an invalid record; None if it skipped none. Otherwise writers stop."""
-        self.proved_ms = 0
+        self.checked_ms = 0
         """The store's time at which ``slot`` was last known to be the newest (ms)."""
-        self._proved_monotonic_ms = 0
+        self._checked_monotonic_ms = 0
         self._tail: deque[tuple[int, bytes]] = deque()
         self._tail_bytes = 0
 
@@ -136,14 +136,14 @@ class Replica(Generic[S]):
     def is_open(self) -> bool:
         return self.slot >= 0
 
-    def is_stale(self) -> bool:
+    def is_expired(self) -> bool:
         """Return True if the last freshness check is too old. Then this replica must be opened again."""
-        return self.is_long_after(self.proved())
+        return self.is_long_after(self.last_check())
 
-    def proved(self) -> Moment:
+    def last_check(self) -> Moment:
         """Return the time at which ``slot`` was last known to be the newest."""
         with self.lock:
-            return Moment(self.proved_ms, self._proved_monotonic_ms)
+            return Moment(self.checked_ms, self._checked_monotonic_ms)
 
     def is_long_after(self, moment: Moment) -> bool:
         """Return True if a slot that was put at this moment, or later, may have been deleted since."""
@@ -155,10 +155,10 @@ class Replica(Generic[S]):
         """Return the present time. Callers take it before a request, as a lower bound of the time of the answer."""
         return Moment(self.store.clock.last_date_ms, self.environment.monotonic_ms())
 
-    def prove(self, asked: Moment) -> None:
+    def note_check(self, asked: Moment) -> None:
         """Note that ``slot`` was the newest at ``asked``. A request sent then found no later slot, or put this slot."""
         with self.lock:
-            self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
+            self.checked_ms, self._checked_monotonic_ms = self.dated(asked)
 
     def dated(self, asked: Moment) -> Moment:
         """Return ``asked`` with a date: its own or that of the first answer, but never later than the newest date."""
@@ -182,7 +182,7 @@ class Replica(Generic[S]):
         Several threads may refresh in parallel, also while another thread puts a record. The first thread that has read
         a slot folds it, and the others skip it.
         """
-        if not self.is_open or self.is_stale():
+        if not self.is_open or self.is_expired():
             self.open()
             return
         may_be_far_behind = True
@@ -196,7 +196,7 @@ class Replica(Generic[S]):
             probes = may_be_far_behind and number >= _ROUND_OF_FIRST_PROBE and not self.awaited
             probed = [wanted[-1] + self._slots_worth_an_opening()] if probes else []
             found = self._read([*wanted, *probed])
-            if self.is_stale():
+            if self.is_expired():
                 self.open()
                 return
             if probed:
@@ -209,7 +209,7 @@ class Replica(Generic[S]):
                     with self.lock:
                         # If another thread has folded further, this read does not show that its slot is the newest.
                         if self.slot == slot - 1:
-                            self.prove(asked)
+                            self.note_check(asked)
                     return
                 if not self.fold_body(slot, body):
                     self.environment.reached("log.replica.slot_deleted_meanwhile")
@@ -241,7 +241,7 @@ class Replica(Generic[S]):
         except EosLogError as error:
             _logger.info("%s: the log is followed slot by slot: %s", self.store.url, error)
             return False
-        if self.is_stale():
+        if self.is_expired():
             self.open()
         return self.slot >= slot
 
@@ -479,7 +479,7 @@ class Replica(Generic[S]):
                     raise
                 problem = str(error)
                 continue
-            if not self.is_stale():
+            if not self.is_expired():
                 return
         if problem:
             raise StoreUnavailable(
@@ -531,7 +531,7 @@ class Replica(Generic[S]):
             is_unchanged = replaced is not None and self.state is replaced.state and self.slot == replaced.slot
             if is_unchanged or fresh.slot >= self.slot:
                 self._become(fresh)
-                self.prove(asked)
+                self.note_check(asked)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with a state and its slot, and return its answer. By default the slot is the newest one.

@@ -92,18 +92,18 @@ class HostQueue:
         """A connection to a process whose turn lasts too long. While it is open, this process does not wait again."""
 
     @contextlib.contextmanager
-    def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
+    def turn(self, deadline_ms: int | None = None) -> Iterator[Turn]:
         """Queue up. The end of the context ends the turn, or gives up the wait for it.
 
         Args:
             deadline_ms: when to stop waiting (elapsed time, ms). No wait is longer than ``patience_ms``.
         """
         self._check()
-        place = Place(self, self._environment, self._name(), deadline_ms)
+        turn = Turn(self, self._environment, self._name(), deadline_ms)
         try:
-            yield place
+            yield turn
         finally:
-            place.leave()
+            turn.leave()
 
 
 def name_of_directory(directory: str) -> str | None:
@@ -119,8 +119,8 @@ def name_of_directory(directory: str) -> str | None:
     return f"{status.st_dev}-{status.st_ino}"
 
 
-class Place:
-    """A place in the queue: first the wait for the turn, then the turn."""
+class Turn:
+    """The turn of a process: first the wait for it, then the turn itself."""
 
     def __init__(
         self, queue: HostQueue, environment: Environment, name: str | None, deadline_ms: int | None = None
@@ -155,7 +155,7 @@ class Place:
         """True if this process should send a message. With only two processes a message saves no record."""
         return self._queue.is_crowded and not self._is_stopped()
 
-    def take_turn(self) -> bool:
+    def begin(self) -> bool:
         """Begin the turn. Return False if another process has it."""
         if self._name is None or self._turn is not None:
             return True

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import HostQueue, Place
+from eoslog.storage.host_queue import HostQueue, Turn
 
 _PAUSE_MS = 20
 
@@ -16,10 +16,10 @@ _PAUSE_MS = 20
 class Line:
     """What the processes of the host share."""
 
-    holder: SimulatedPlace | None = None
-    """The place that has the turn."""
-    waiting: list[SimulatedPlace] = field(default_factory=list)
-    """The places that wait for it, in their order."""
+    holder: SimulatedTurn | None = None
+    """The turn that has begun."""
+    waiting: list[SimulatedTurn] = field(default_factory=list)
+    """The turns that wait for its end, in their order."""
 
 
 class SimulatedQueue(HostQueue):
@@ -30,28 +30,28 @@ class SimulatedQueue(HostQueue):
         self.line = line
 
     @contextmanager
-    def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
-        place = SimulatedPlace(self, self._environment)
+    def turn(self, deadline_ms: int | None = None) -> Iterator[Turn]:
+        turn = SimulatedTurn(self, self._environment)
         try:
-            yield place
+            yield turn
         finally:
-            place.leave()
+            turn.leave()
 
 
-class SimulatedPlace(Place):
-    """A place in the queue."""
+class SimulatedTurn(Turn):
+    """The turn of a process."""
 
     def __init__(self, queue: SimulatedQueue, environment: Environment) -> None:
         super().__init__(queue, environment, None)
         self._line = queue.line
         self._message = b""
-        self._read: list[SimulatedPlace] = []
+        self._read: list[SimulatedTurn] = []
 
     @property
     def is_crowded(self) -> bool:
         return True
 
-    def take_turn(self) -> bool:
+    def begin(self) -> bool:
         if self._line.holder is None:
             self._line.holder = self
         return self._line.holder is self

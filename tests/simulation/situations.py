@@ -86,7 +86,7 @@ def _count_stale_replicas(world: World, patch: pytest.MonkeyPatch) -> None:
     def refresh(self: Replica[Any]) -> None:
         following = self.slot + 1
         was_deleted = following in world.every_slot and slot_path(following) not in world.objects
-        if self.is_open and was_deleted and self.is_stale():
+        if self.is_open and was_deleted and self.is_expired():
             world.marks[DELETED_BEHIND_A_REPLICA] += 1
         original(self)
 
@@ -111,9 +111,9 @@ def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
-    original, original_message = Appender._claim, SharedCommits.message
+    original, original_message = Appender._put_record, SharedCommits.message
 
-    def claim(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
+    def put_record(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
         has_won = original(self, base, draft, taken, *arguments)
         if len(taken) > 1:
             world.marks[GROUP_COMMIT if has_won else LOST_GROUP_COMMIT] += 1
@@ -126,7 +126,7 @@ def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
             world.marks[SHARED_GROUP_COMMIT] += 1
         return original_message(self, replica, listed, most_bytes)
 
-    patch.setattr(Appender, "_claim", claim)
+    patch.setattr(Appender, "_put_record", put_record)
     patch.setattr(SharedCommits, "message", message)
 
 

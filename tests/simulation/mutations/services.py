@@ -28,15 +28,15 @@ def answered_before_the_record_is_in_the_log() -> Iterator[None]:
 
     def append_for(self: AppendService, taken: list[Any]) -> None:
         log = self._store.log
-        claim = log.appender._claim
+        put_record = log.appender._put_record
         left = list(taken)
 
         def answer_first(base: Any, draft: Any, own: Any, record: SlotRecord, body: bytes) -> bool | None:
             while left:
                 self._tell(left.pop(), b"%d\n" % record.slot + first_line(body))
-            return claim(base, draft, own, record, body)
+            return put_record(base, draft, own, record, body)
 
-        with mock.patch.object(log.appender, "_claim", answer_first), suppress(EosLogError):
+        with mock.patch.object(log.appender, "_put_record", answer_first), suppress(EosLogError):
             log.append_for_others([each.message for each in taken])
         for each in left:
             self._tell(each, b"")

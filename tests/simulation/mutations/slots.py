@@ -1,4 +1,4 @@
-"""Mutations of the append: how a slot is claimed, and what is believed of it."""
+"""Mutations of the append: the put into a slot, and the conclusions from its answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
-from eoslog.log import conditional_append as claim
+from eoslog.log import conditional_append
 from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.conditional_append import ConditionalAppend
@@ -76,29 +76,29 @@ class _Conflicting(_Asking):
 
 @contextmanager
 def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None]) -> Iterator[None]:
-    """Slots are claimed in a store seen as this; ``then`` says how an append goes on that has left one."""
-    claim_slot, put_until_known = Appender._claim, ConditionalAppend.put_until_known
+    """Appends see the store as ``seen_as``. ``then`` gives the result of an append that has left a slot."""
+    put_record, put_until_known = Appender._put_record, ConditionalAppend.put_until_known
 
     def put(self: ConditionalAppend, *arguments: Any, **named: Any) -> bytes | None:
         seen: Any = seen_as(self._store)
         return put_until_known(ConditionalAppend(seen, self._environment, self._timeout_ms), *arguments, **named)
 
-    def claimed(
+    def put_or_leave(
         self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes
     ) -> bool | None:
         try:
-            return claim_slot(self, base, draft, taken, record, body)
+            return put_record(self, base, draft, taken, record, body)
         except _SlotLeft:
             for proposal in taken:
                 proposal.in_flight = None
             return then(self)
 
-    with method(ConditionalAppend, "put_until_known", put), method(Appender, "_claim", claimed):
+    with method(ConditionalAppend, "put_until_known", put), method(Appender, "_put_record", put_or_leave):
         yield
 
 
 def _with_another_append_id(log: Log[Any]) -> None:
-    """The same slot is claimed again."""
+    """The same slot is tried again."""
 
 
 def _in_the_next_slot(log: Log[Any]) -> bool:
@@ -114,7 +114,7 @@ def no_append_id_after_412() -> Iterator[None]:
     def without_append_id(line: bytes, slot: int) -> SlotRecord:
         return decode_line(line, slot).model_copy(update={"append_id": "0" * 32})
 
-    with method(claim, "decode_line", without_append_id):
+    with method(conditional_append, "decode_line", without_append_id):
         yield
 
 
@@ -221,7 +221,7 @@ def answer_from_the_newest_state() -> Iterator[None]:
 @mutation(OVERSLEEPERS)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale replica is believed: it may lie in a name that was deleted, and what it held is lost."""
-    with method(Appender, "_is_genuine", lambda self, base, slot, append_id: True):
+    with method(Appender, "_is_part_of_log", lambda self, base, slot, append_id: True):
         yield
 
 
@@ -256,7 +256,7 @@ def appended_again_behind_a_deleted_slot() -> Iterator[None]:
 @mutation(SLEEPERS)
 def stale_view_continued() -> Iterator[None]:
     """A replica is trusted however old its proof: a sleeper goes on behind slots that were deleted."""
-    with method(Replica, "is_stale", lambda self: False):
+    with method(Replica, "is_expired", lambda self: False):
         yield
 
 
@@ -266,7 +266,7 @@ def stale_replica_read() -> Iterator[None]:
     original = Replica.refresh
 
     def refresh(self: Replica[Any]) -> None:
-        with method(self, "is_stale", lambda: False) if self.is_open else nullcontext():
+        with method(self, "is_expired", lambda: False) if self.is_open else nullcontext():
             original(self)
 
     with method(Replica, "refresh", refresh):

@@ -20,14 +20,14 @@ INTERRUPTED = Focus(("log-threads0", "log-fast-writer0"), {"interrupt": 0.05}, s
 @mutation(FOCUSES["threads"])
 def follower_told_before_the_win() -> Iterator[None]:
     """Followers are told their answers before the record is won: what lost its race is acknowledged."""
-    original = Appender._claim
+    original = Appender._put_record
 
-    def claim(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
+    def put_record(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
         for proposal in taken[1:]:
             proposal.finish()
         return original(self, base, draft, taken, *arguments)
 
-    with method(Appender, "_claim", claim):
+    with method(Appender, "_put_record", put_record):
         yield
 
 
@@ -50,7 +50,7 @@ class _Now:
     """A base whose state, or slot too, is whatever the replica has now."""
 
     def __init__(self, base: Any, replica: Replica[Any], *, has_slot_of_now: bool) -> None:
-        self.proved, self.opening = base.proved, base.opening
+        self.last_check, self.opening = base.last_check, base.opening
         self._slot = None if has_slot_of_now else base.slot
         self._view = replica
 
@@ -64,28 +64,28 @@ class _Now:
 
 
 @contextmanager
-def _claimed_on(has_slot_of_now: bool) -> Iterator[None]:
-    original = Appender._claim
+def _put_on(has_slot_of_now: bool) -> Iterator[None]:
+    original = Appender._put_record
 
-    def claim(self: Appender[Any], base: Any, *arguments: Any) -> bool | None:
+    def put_record(self: Appender[Any], base: Any, *arguments: Any) -> bool | None:
         now: Any = _Now(base, self.replica, has_slot_of_now=has_slot_of_now)
         return original(self, now if base.slot >= 0 else base, *arguments)
 
-    with method(Appender, "_claim", claim):
+    with method(Appender, "_put_record", put_record):
         yield
 
 
 @mutation(FOCUSES["threads"])
 def win_merged_into_a_view_that_has_it() -> Iterator[None]:
     """A win is merged though another thread has folded its record meanwhile: its entries count twice."""
-    with _claimed_on(has_slot_of_now=True):
+    with _put_on(has_slot_of_now=True):
         yield
 
 
 @mutation(REOPENED)
 def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
     """A win is merged into its draft's state though another thread has reopened the replica: nobody here sees it."""
-    with _claimed_on(has_slot_of_now=False):
+    with _put_on(has_slot_of_now=False):
         yield
 
 
@@ -94,14 +94,14 @@ def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
 )
 def freshness_of_the_view_of_now() -> Iterator[None]:
     """A win is believed if the replica is fresh now, though reopened since: what a deleted name holds is lost."""
-    original = Appender._is_genuine
+    original = Appender._is_part_of_log
 
-    def is_genuine(self: Appender[Any], base: Any, slot: int, append_id: str) -> bool:
+    def is_part_of_log(self: Appender[Any], base: Any, slot: int, append_id: str) -> bool:
         with self.replica.lock:
-            now = base._replace(slot=self.replica.slot, proved=self.replica.proved())
+            now = base._replace(slot=self.replica.slot, last_check=self.replica.last_check())
         return original(self, now, slot, append_id)
 
-    with method(Appender, "_is_genuine", is_genuine):
+    with method(Appender, "_is_part_of_log", is_part_of_log):
         yield
 
 

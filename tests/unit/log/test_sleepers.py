@@ -365,14 +365,14 @@ def test_a_stray_landing_during_a_resolve_is_not_believed(monkeypatch: pytest.Mo
     script(log).faults.clear()
     world.process().append(add("first"))
     names(log)
-    sleep, append_id_of = sleeps_until_its_slot_is_deleted(world, deleted=4), log._claims.append_id_of
+    sleep, append_id_of = sleeps_until_its_slot_is_deleted(world, deleted=4), log._conditional_append.append_id_of
 
     def lands_meanwhile(slot: int, deadline_ms: int | None = None) -> str | None:
         sleep()
         script(log).land_late()
         return append_id_of(slot, deadline_ms)
 
-    monkeypatch.setattr(log._claims, "append_id_of", lands_meanwhile)
+    monkeypatch.setattr(log._conditional_append, "append_id_of", lands_meanwhile)
 
     with pytest.raises(OutcomeLost):
         log.resolve(caught.value.slot, caught.value.append_id)

@@ -36,7 +36,7 @@ def test_a_cold_reader_sees_what_a_follower_sees(appends: int, tail_bytes: int, 
         cold, full = world.process(), world.process()
         full.replica.slot, full.replica.append_id = 0, decode_line(first_line(world.body(0)), 0).append_id
         full.replica.machine.fold(full.replica.state, 0, [{"type": "add", "name": "created"}])
-        full.replica.prove(full.replica.moment())
+        full.replica.note_check(full.replica.moment())
         full.replica.refresh()
         cold.replica.open()
         assert cold.replica.state == full.replica.state == log.replica.state
@@ -211,12 +211,12 @@ def test_a_record_continues_the_log_only_without_a_gap() -> None:
     for number in range(4):
         log.append(add(f"n{number}"))
     append_ids = [decode_line(first_line(world.body(slot)), slot).append_id for slot in range(5)]
-    assert all(log._claims.continues(log.replica, slot, append_ids[slot]) for slot in range(5))
-    assert not log._claims.continues(log.replica, 2, append_ids[1])
+    assert all(log._conditional_append.continues(log.replica, slot, append_ids[slot]) for slot in range(5))
+    assert not log._conditional_append.continues(log.replica, 2, append_ids[1])
 
     script(log).delete([slot_path(3)])
-    assert not log._claims.continues(log.replica, 1, append_ids[1])
-    assert log._claims.continues(log.replica, 4, append_ids[4])
+    assert not log._conditional_append.continues(log.replica, 1, append_ids[1])
+    assert log._conditional_append.continues(log.replica, 4, append_ids[4])
 
 
 def test_a_store_that_lists_in_no_order_finds_its_newest_slot() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from eoslog.log.log import Log
 from eoslog.log.slots import SlotRecord, decode_line, entries_of, first_line
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import HostQueue, Place
+from eoslog.storage.host_queue import HostQueue, Turn
 from tests.unit.log.ledger import Ledger, shared_add
 from tests.unit.log.world import Crashed, World, environment, script
 
@@ -87,20 +87,20 @@ class ScriptedQueue(HostQueue):
     """The records that this process hands over."""
 
     @contextmanager
-    def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
-        place = ScriptedPlace(self)
-        yield place
-        self.newest = place.newest
+    def turn(self, deadline_ms: int | None = None) -> Iterator[Turn]:
+        turn = ScriptedTurn(self)
+        yield turn
+        self.newest = turn.newest
 
 
-class ScriptedPlace(Place):
-    """A place in that queue."""
+class ScriptedTurn(Turn):
+    """A turn in that queue."""
 
     def __init__(self, queue: ScriptedQueue) -> None:
         super().__init__(queue, Environment(), None)
         self._script = queue
 
-    def take_turn(self) -> bool:
+    def begin(self) -> bool:
         return self._script.is_first or self._script.waits == 0
 
     def ask(self, message: bytes) -> None:

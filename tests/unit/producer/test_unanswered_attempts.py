@@ -102,7 +102,7 @@ def test_a_newer_slot_whose_answer_is_cut_short_leaves_a_commit_unknown_and_not_
     successor(world)
     learns(store)
     another = world.process().producer("another")
-    get, append_id_of, cut = store.object_store.get, store.log._claims.append_id_of, []
+    get, append_id_of, cut = store.object_store.get, store.log._conditional_append.append_id_of, []
 
     def cut_short(path: str) -> StoredObject:
         found = get(path)
@@ -118,7 +118,7 @@ def test_a_newer_slot_whose_answer_is_cut_short_leaves_a_commit_unknown_and_not_
             monkeypatch.setattr(store.object_store, "get", cut_short)
         return append_id
 
-    monkeypatch.setattr(store.log._claims, "append_id_of", another_goes_on)
+    monkeypatch.setattr(store.log._conditional_append, "append_id_of", another_goes_on)
 
     assert producer.commit_transaction()
 

@@ -173,8 +173,8 @@ def test_a_child_forked_during_an_append_does_not_keep_the_turn(store: Store) ->
     queue = store.object_store.host_queue
     assert queue is not None
     runs, is_run = os.pipe()
-    with queue.place() as place:
-        assert place.take_turn()
+    with queue.turn() as turn:
+        assert turn.begin()
         child = os.fork()
         if child == 0:
             os.write(is_run, b"1")
@@ -182,8 +182,8 @@ def test_a_child_forked_during_an_append_does_not_keep_the_turn(store: Store) ->
             os._exit(0)
     os.read(runs, 1)
     try:
-        with queue.place() as place:
-            assert place.take_turn()
+        with queue.turn() as turn:
+            assert turn.begin()
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)

@@ -14,7 +14,7 @@ import pytest
 
 from eoslog.storage import host_queue
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place, name_of_directory
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Turn, name_of_directory
 
 pytestmark = pytest.mark.skipif(not HostQueue.is_supported, reason="this system has no abstract Unix sockets")
 
@@ -29,19 +29,19 @@ def queue(tmp_path: Path) -> HostQueue:
 
 
 @contextmanager
-def waiting(queue: HostQueue, message: bytes = b"") -> Iterator[Place]:
-    """A place whose process has asked the process that has the turn."""
-    with queue.place() as place:
-        assert not place.take_turn()
-        place.ask(message)
-        yield place
+def waiting(queue: HostQueue, message: bytes = b"") -> Iterator[Turn]:
+    """A turn whose process has asked the process that has begun its turn."""
+    with queue.turn() as turn:
+        assert not turn.begin()
+        turn.ask(message)
+        yield turn
 
 
 @contextmanager
-def taken(queue: HostQueue) -> Iterator[Place]:
-    with queue.place() as place:
-        assert place.take_turn()
-        yield place
+def taken(queue: HostQueue) -> Iterator[Turn]:
+    with queue.turn() as turn:
+        assert turn.begin()
+        yield turn
 
 
 def in_background(work: Callable[[], object]) -> threading.Thread:
@@ -51,47 +51,47 @@ def in_background(work: Callable[[], object]) -> threading.Thread:
 
 
 def test_one_process_at_a_time_has_the_turn(queue: HostQueue) -> None:
-    with taken(queue), queue.place() as other:
-        assert not other.take_turn()
+    with taken(queue), queue.turn() as other:
+        assert not other.begin()
     with taken(queue):
         pass
 
 
 def test_the_turn_goes_to_the_processes_that_wait_in_their_order(queue: HostQueue) -> None:
-    with ExitStack() as places:
+    with ExitStack() as turns:
         with taken(queue):
-            first, second = places.enter_context(waiting(queue)), places.enter_context(waiting(queue))
+            first, second = turns.enter_context(waiting(queue)), turns.enter_context(waiting(queue))
 
         assert first.wait()
-        with queue.place() as newcomer:
-            assert not newcomer.take_turn()
-        assert first.take_turn()
+        with queue.turn() as newcomer:
+            assert not newcomer.begin()
+        assert first.begin()
         first.leave()
         assert second.wait()
-        assert second.take_turn()
+        assert second.begin()
 
 
 def test_a_process_that_waits_is_woken_when_the_turn_ends(queue: HostQueue) -> None:
-    with ExitStack() as places:
+    with ExitStack() as turns:
         with taken(queue):
-            place = places.enter_context(waiting(queue))
-            woken = in_background(place.wait)
+            turn = turns.enter_context(waiting(queue))
+            woken = in_background(turn.wait)
         woken.join()
 
-        assert place.take_turn()
+        assert turn.begin()
 
 
 def test_a_message_is_answered_after_its_request_was_appended(queue: HostQueue) -> None:
-    with taken(queue) as place, waiting(queue, b"a") as asking, waiting(queue) as silent:
-        assert place.messages() == [b"a"]
-        place.answer(1)
+    with taken(queue) as turn, waiting(queue, b"a") as asking, waiting(queue) as silent:
+        assert turn.messages() == [b"a"]
+        turn.answer(1)
 
         assert asking.wait()
         assert asking.is_appended
-        place.leave()
+        turn.leave()
         assert silent.wait()
         assert not silent.is_appended
-        assert silent.take_turn()
+        assert silent.begin()
 
 
 def test_the_record_of_a_turn_comes_with_the_answer_and_with_the_next_turn(queue: HostQueue) -> None:
@@ -107,7 +107,7 @@ def test_the_record_of_a_turn_comes_with_the_answer_and_with_the_next_turn(queue
 
         assert (asks.is_appended, waits.is_appended) == (True, False)
         assert asks.handed_over == waits.handed_over == record
-        assert waits.take_turn()
+        assert waits.begin()
 
 
 def test_records_that_the_system_does_not_send_are_left_out(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,32 +128,32 @@ def test_records_that_the_system_does_not_send_are_left_out(queue: HostQueue, mo
         assert waits.wait()
 
         assert (asks.is_appended, asks.handed_over, waits.handed_over) == (True, b"", b"")
-        assert waits.take_turn()
+        assert waits.begin()
 
 
 def test_a_process_that_asks_again_forgets_the_record_that_it_got(queue: HostQueue) -> None:
-    with taken(queue) as holder, waiting(queue, b"request") as place:
+    with taken(queue) as holder, waiting(queue, b"request") as turn:
         holder.messages()
         holder.newest = b"record"
         holder.answer(1)
-        assert place.wait()
-        assert place.handed_over == b"record"
+        assert turn.wait()
+        assert turn.handed_over == b"record"
         holder.newest = b""
 
-        place.ask(b"")
+        turn.ask(b"")
         holder.leave()
-        assert place.wait()
+        assert turn.wait()
 
-        assert place.handed_over == b""
+        assert turn.handed_over == b""
 
 
 def test_messages_that_were_not_used_go_to_the_next_turn(queue: HostQueue) -> None:
-    with ExitStack() as places:
-        with taken(queue) as place:
-            first = places.enter_context(waiting(queue, b"a"))
-            places.enter_context(waiting(queue, b"b"))
-            places.enter_context(waiting(queue, b"c"))
-            assert place.messages() == [b"a", b"b", b"c"]
+    with ExitStack() as turns:
+        with taken(queue) as turn:
+            first = turns.enter_context(waiting(queue, b"a"))
+            turns.enter_context(waiting(queue, b"b"))
+            turns.enter_context(waiting(queue, b"c"))
+            assert turn.messages() == [b"a", b"b", b"c"]
         assert first.wait()
 
         assert first.messages() == [b"b", b"c"]
@@ -162,29 +162,29 @@ def test_messages_that_were_not_used_go_to_the_next_turn(queue: HostQueue) -> No
 def test_the_largest_message_arrives_whole(queue: HostQueue) -> None:
     message = os.urandom(LARGEST_MESSAGE_BYTES)
 
-    with taken(queue) as place, waiting(queue, message):
-        assert place.messages() == [message]
+    with taken(queue) as turn, waiting(queue, message):
+        assert turn.messages() == [message]
 
 
 def test_a_process_that_has_left_is_passed_over(queue: HostQueue) -> None:
-    with ExitStack() as places:
+    with ExitStack() as turns:
         with taken(queue):
             with waiting(queue):
                 pass
-            second = places.enter_context(waiting(queue))
+            second = turns.enter_context(waiting(queue))
 
         assert second.wait()
-        assert second.take_turn()
+        assert second.begin()
 
 
 def test_a_process_that_gets_the_turn_while_it_leaves_wakes_the_others(queue: HostQueue) -> None:
-    with ExitStack() as places:
-        with taken(queue) as place, waiting(queue):
-            second = places.enter_context(waiting(queue))
-            place.leave()
+    with ExitStack() as turns:
+        with taken(queue) as turn, waiting(queue):
+            second = turns.enter_context(waiting(queue))
+            turn.leave()
 
         assert second.wait()
-        assert second.take_turn()
+        assert second.begin()
 
 
 def test_a_dead_processs_turn_is_free_and_the_others_wake(queue: HostQueue) -> None:
@@ -199,47 +199,47 @@ def test_a_dead_processs_turn_is_free_and_the_others_wake(queue: HostQueue) -> N
             os._exit(0)
     os.read(ready, 1)
 
-    with waiting(queue) as place:
+    with waiting(queue) as turn:
         os.close(dies)
         os.waitpid(child, 0)
-        assert place.wait()
-        assert place.take_turn()
+        assert turn.wait()
+        assert turn.begin()
 
 
 def test_a_stopped_process_delays_only_the_first_that_waits(queue: HostQueue) -> None:
     queue.patience_ms = SHORT_MS
     with taken(queue):
-        with waiting(queue) as place:
-            assert not place.wait()
+        with waiting(queue) as turn:
+            assert not turn.wait()
         queue.patience_ms = 3_600_000
-        with waiting(queue) as place:
-            assert not place.wait()
+        with waiting(queue) as turn:
+            assert not turn.wait()
 
-    with taken(queue), waiting(queue) as place:
-        assert place._holder is not None
+    with taken(queue), waiting(queue) as turn:
+        assert turn._holder is not None
 
 
 def test_no_message_is_sent_while_the_process_that_has_the_turn_is_stopped(queue: HostQueue) -> None:
     queue.is_crowded = True
     queue.patience_ms = SHORT_MS
     with taken(queue):
-        with waiting(queue) as place:
-            assert place.is_crowded
-            place.wait()
-        with queue.place() as place:
-            assert not place.is_crowded
+        with waiting(queue) as turn:
+            assert turn.is_crowded
+            turn.wait()
+        with queue.turn() as turn:
+            assert not turn.is_crowded
 
 
 def test_no_wait_is_longer_than_the_deadline(queue: HostQueue) -> None:
-    with taken(queue), queue.place(deadline_ms=0) as place:
-        place.ask(b"")
-        assert not place.wait()
+    with taken(queue), queue.turn(deadline_ms=0) as turn:
+        turn.ask(b"")
+        assert not turn.wait()
 
 
 def test_a_program_that_is_started_does_not_inherit_a_turn_that_was_handed_over(queue: HostQueue) -> None:
-    with ExitStack() as places:
+    with ExitStack() as turns:
         with taken(queue):
-            first, second = places.enter_context(waiting(queue)), places.enter_context(waiting(queue))
+            first, second = turns.enter_context(waiting(queue)), turns.enter_context(waiting(queue))
         assert first.wait()
 
         assert first._turn is not None
@@ -269,9 +269,9 @@ def test_an_interrupt_ends_the_turn_and_the_wait_while_its_traceback_is_kept(
     def use() -> None:
         with taken(queue), waiting(queue) as first, waiting(queue):
             monkeypatch.setattr(host_queue, function, interrupted)
-            with queue.place() as place:
-                place.take_turn()
-                place.ask(b"")
+            with queue.turn() as turn:
+                turn.begin()
+                turn.ask(b"")
             first.wait()
 
     with pytest.raises(KeyboardInterrupt) as kept:
@@ -333,9 +333,9 @@ def test_a_child_forked_while_another_thread_opens_a_socket_does_not_keep_it(
         return original(opened)
 
     monkeypatch.setattr(host_queue, "_kept", kept_after_a_fork)
-    with ExitStack() as places:
+    with ExitStack() as turns:
         with taken(queue):
-            waits = places.enter_context(waiting(queue))
+            waits = turns.enter_context(waiting(queue))
         assert waits.wait()
     for each in forks:
         each.join()
@@ -346,61 +346,61 @@ def test_a_child_forked_while_another_thread_opens_a_socket_does_not_keep_it(
 def test_a_forked_child_waits_as_if_nobody_were_stopped(queue: HostQueue) -> None:
     queue.patience_ms = SHORT_MS
     with taken(queue):
-        with waiting(queue) as place:
-            place.wait()
+        with waiting(queue) as turn:
+            turn.wait()
         child = os.fork()
         if child == 0:
-            with waiting(queue) as place:
-                os._exit(0 if place._holder is not None else 1)
+            with waiting(queue) as turn:
+                os._exit(0 if turn._holder is not None else 1)
         assert os.waitpid(child, 0)[1] == 0
 
 
 def test_nobody_waits_for_a_process_of_another_user(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    with taken(queue), queue.place() as place:
-        assert not place.take_turn()
+    with taken(queue), queue.turn() as turn:
+        assert not turn.begin()
         monkeypatch.setattr(host_queue, "_is_same_user", lambda connection: False)
-        place.ask(b"secret")
+        turn.ask(b"secret")
 
-        assert place.take_turn()
+        assert turn.begin()
 
 
 def test_a_process_of_another_user_that_connects_again_and_again_holds_nobody_up(
     queue: HostQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ExitStack() as clients, taken(queue) as place:
+    with ExitStack() as clients, taken(queue) as turn:
 
         def again(connection: socket.socket) -> bool:
             client = clients.enter_context(host_queue._new_socket())
-            assert place._name is not None
-            client.connect(place._name)
+            assert turn._name is not None
+            client.connect(turn._name)
             connection.close()
             return False
 
         client = clients.enter_context(host_queue._new_socket())
-        assert place._name is not None
-        client.connect(place._name)
+        assert turn._name is not None
+        client.connect(turn._name)
         monkeypatch.setattr(host_queue, "_is_same_user", again)
 
-        assert place.messages() == []
+        assert turn.messages() == []
 
 
 def test_nobody_waits_long_for_a_name_that_nobody_listens_to(queue: HostQueue) -> None:
     queue.patience_ms = 3_600_000
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound, queue.place() as place:
-        assert place._name is not None
-        bound.bind(place._name)
-        assert not place.take_turn()
-        place.ask(b"")
-        while place.wait():
-            assert not place.take_turn()
-            place.ask(b"")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound, queue.turn() as turn:
+        assert turn._name is not None
+        bound.bind(turn._name)
+        assert not turn.begin()
+        turn.ask(b"")
+        while turn.wait():
+            assert not turn.begin()
+            turn.ask(b"")
 
 
 def test_messages_of_another_user_are_not_read(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    with taken(queue) as place, waiting(queue, b"forged"):
+    with taken(queue) as turn, waiting(queue, b"forged"):
         monkeypatch.setattr(host_queue, "_is_same_user", lambda connection: False)
 
-        assert place.messages() == []
+        assert turn.messages() == []
 
 
 def test_without_a_directory_nobody_waits(tmp_path: Path) -> None:
@@ -416,49 +416,49 @@ def test_without_free_descriptors_nobody_waits(queue: HostQueue, monkeypatch: py
 
     with taken(queue):
         monkeypatch.setattr(socket, "socket", refused)
-        with queue.place() as place:
-            assert place.take_turn()
+        with queue.turn() as turn:
+            assert turn.begin()
 
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
 def test_connections_do_not_use_up_the_descriptors_that_an_append_needs(queue: HostQueue, is_handed_over: bool) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with ExitStack() as places:
-        place = places.enter_context(taken(queue))
+    with ExitStack() as turns:
+        turn = turns.enter_context(taken(queue))
         for _ in range(20):
-            places.enter_context(waiting(queue))
+            turns.enter_context(waiting(queue))
         if is_handed_over:
-            first = places.enter_context(waiting(queue))
-            place.messages()
+            first = turns.enter_context(waiting(queue))
+            turn.messages()
             # The first that waits is the one of this test: the others wait behind it.
-            place._waiting.insert(0, place._waiting.pop())
+            turn._waiting.insert(0, turn._waiting.pop())
         free = os.open("/dev/null", os.O_RDONLY)
         os.close(free)
         try:
             if is_handed_over:
-                place.leave()
+                turn.leave()
                 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, limits[1]))
                 assert first.wait()
-                place = first
+                turn = first
             else:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (free + 8, limits[1]))
-                place.messages()
+                turn.messages()
             spare = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for each in spare:
             os.close(each)
-        assert place._turn is not None
-        assert 0 < len(place._waiting) < 8
+        assert turn._turn is not None
+        assert 0 < len(turn._waiting) < 8
 
 
 def test_turns_leave_no_socket_open(queue: HostQueue) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        with taken(queue) as place, waiting(queue, b"a"), waiting(queue) as second, waiting(queue) as third:
-            place.messages()
-            place.answer(1)
-            place.leave()
+        with taken(queue) as turn, waiting(queue, b"a"), waiting(queue) as second, waiting(queue) as third:
+            turn.messages()
+            turn.answer(1)
+            turn.leave()
             assert second.wait()
             second.leave()
             assert third.wait()
@@ -471,14 +471,14 @@ def test_a_message_is_sent_only_if_three_processes_share_turns(queue: HostQueue)
         pass
     assert not queue.is_crowded
 
-    with taken(queue), waiting(queue), waiting(queue) as place:
-        assert not place.is_crowded
+    with taken(queue), waiting(queue), waiting(queue) as turn:
+        assert not turn.is_crowded
     assert queue.is_crowded
 
 
 def test_after_a_turn_that_answered_messages_are_sent(queue: HostQueue) -> None:
-    with taken(queue) as place, waiting(queue, b"a"):
-        place.messages()
-        place.answer(1)
+    with taken(queue) as turn, waiting(queue, b"a"):
+        turn.messages()
+        turn.answer(1)
 
     assert queue.is_crowded

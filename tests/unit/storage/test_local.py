@@ -390,9 +390,9 @@ def test_stores_of_one_directory_share_turns(local_store: LocalStore) -> None:
     assert local_store.host_queue is not None
     assert same.host_queue is not None
 
-    with local_store.host_queue.place() as place, same.host_queue.place() as other:
-        assert place.take_turn()
-        assert not other.take_turn()
+    with local_store.host_queue.turn() as turn, same.host_queue.turn() as other:
+        assert turn.begin()
+        assert not other.begin()
 
 
 def test_a_sync_of_its_directory_makes_a_read_object_durable(

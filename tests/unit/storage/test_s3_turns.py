@@ -29,8 +29,8 @@ def opened(bucket: str = "b", prefix: str = "p", port: int = 1, store_id: str = 
 def taken(store: S3Store) -> Iterator[bool]:
     """Try to take the turn; whether it was free."""
     assert store.host_queue is not None
-    with store.host_queue.place() as place:
-        yield place.take_turn()
+    with store.host_queue.turn() as turn:
+        yield turn.begin()
 
 
 def test_processes_that_open_one_store_share_turns() -> None:

@@ -108,16 +108,16 @@ def _of_store(found: StoreMetrics) -> Iterator[Metric]:
         "last_stable_offset_lag",
         "Offsets that open transactions hold back: high watermark minus last stable offset.",
         ["topic", "partition"],
-        {(place.topic, str(place.partition)): lag for place, lag in found.last_stable_offset_lag.items()},
+        {(partition.topic, str(partition.partition)): lag for partition, lag in found.last_stable_offset_lag.items()},
     )
     yield _labeled(
         "consumer_lag",
         "Offsets between a group's committed offset and the high watermark.",
         ["group", "topic", "partition"],
         {
-            (group, place.topic, str(place.partition)): lag
+            (group, partition.topic, str(partition.partition)): lag
             for group, lags in found.consumer_lag.items()
-            for place, lag in lags.items()
+            for partition, lag in lags.items()
         },
     )
     yield _labeled(

@@ -302,8 +302,10 @@ def _within(target: _ResetPartition, offset: int) -> int:
     """Return the offset, or the nearest one that the partition has, with a warning as in Kafka."""
     nearest = max(target.partition.log_start_offset, min(offset, target.partition.high_watermark))
     if nearest != offset:
-        place = target.topic_partition
-        _logger.warning("%s-%d has no offset %d, the nearest is %d", place.topic, place.partition, offset, nearest)
+        partition = target.topic_partition
+        _logger.warning(
+            "%s-%d has no offset %d, the nearest is %d", partition.topic, partition.partition, offset, nearest
+        )
     return nearest
 
 
@@ -343,11 +345,11 @@ class AdvanceOffsets:
         """Raises: GroupNotEmpty, InvalidRequest"""
         check_empty(draft.groups.get(self.group_id, EMPTY_GROUP), self.group_id)
         ahead = {}
-        for place, offset in self.offsets.items():
-            partition_id = PartitionId(self.topic_ids[place.topic], place.partition)
+        for partition, offset in self.offsets.items():
+            partition_id = PartitionId(self.topic_ids[partition.topic], partition.partition)
             known = committed_offset(draft, self.group_id, partition_id)
             if partition_id in draft.partitions and (known is None or known.offset < offset):
-                ahead[place] = offset
+                ahead[partition] = offset
         if ahead:
             committed = group_offsets(draft, ahead, self.group_id)
             draft.append(OffsetsCommitted(committed=committed, time_ms=self.time_ms))
@@ -363,12 +365,14 @@ class DeleteOffsets:
 
     def apply(self, draft: Draft) -> list[TopicPartition]:
         """Raises: GroupIdNotFound, GroupSubscribedToTopic, UnknownTopicOrPartition"""
-        found = {place: partition_named(draft, place)[1].id for place in self.partitions}
+        found = {partition: partition_named(draft, partition)[1].id for partition in self.partitions}
         offsets = known_offsets(draft, self.group_id, found.values())
-        known = [place for place in self.partitions if found[place] in offsets]
+        known = [partition for partition in self.partitions if found[partition] in offsets]
         if known:
-            places = tuple(OffsetPlace(topic_id=found[place].topic_id, partition=place.partition) for place in known)
-            draft.append(GroupOffsetsDeleted(group=self.group_id, partitions=places))
+            deleted = tuple(
+                OffsetPlace(topic_id=found[partition].topic_id, partition=partition.partition) for partition in known
+            )
+            draft.append(GroupOffsetsDeleted(group=self.group_id, partitions=deleted))
         return known
 
 
@@ -459,14 +463,14 @@ class GroupAdministration:
             InvalidRequest
         """
         check_id("group id", group_id)
-        wanted = {place: position.offset for place, position in offsets_given(offsets).items()}
+        wanted = {partition: position.offset for partition, position in offsets_given(offsets).items()}
         if not isinstance(topic_ids, Mapping) or not all(isinstance(each, str) for each in topic_ids.values()):
             raise InvalidRequest(
                 f"topic_ids are ids of topics by name, as {{'payments': '…'}}, not {quoted(topic_ids)}"
             )
-        for place in wanted:
-            if place.topic not in topic_ids:
-                raise InvalidRequest(f"topic_ids lacks the topic {place.topic}. Give the id of each topic")
+        for partition in wanted:
+            if partition.topic not in topic_ids:
+                raise InvalidRequest(f"topic_ids lacks the topic {partition.topic}. Give the id of each topic")
         return self._store.append(AdvanceOffsets(group_id, wanted, dict(topic_ids), self._store.now_ms()))
 
     @named_options("reset_consumer_group_offsets()")

@@ -177,10 +177,10 @@ def consume(
             # Without the commit, the next reader of a partition would print its last records again.
             consumer.subscribe([topic], on_revoked=partial(_give_up, consumer), on_lost=partial(_tell_lost, consumer))
         else:
-            place = eoslog.TopicPartition(topic, partition)
-            consumer.assign([place])
+            chosen = eoslog.TopicPartition(topic, partition)
+            consumer.assign([chosen])
             if offset is not None:
-                consumer.seek(place, offset)
+                consumer.seek(chosen, offset)
         with closing(_polled(store, consumer, max_records, timeout)) as polled:
             for records in polled:
                 for record in records:
@@ -226,9 +226,9 @@ def _seek_back(consumer: eoslog.Consumer, records: list[eoslog.ConsumerRecord]) 
 
 
 def _tell_lost(consumer: eoslog.Consumer, lost: Iterable[eoslog.TopicPartition]) -> None:
-    places = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
+    partitions = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
     click.echo(
-        f"group {consumer.group_id} went on without this consumer: records of {places} that were printed since the "
+        f"group {consumer.group_id} went on without this consumer: records of {partitions} that were printed since the "
         "last commit may be printed again",
         err=True,
     )
@@ -256,13 +256,13 @@ def _commit_moved(consumer: eoslog.Consumer, partitions: Iterable[eoslog.TopicPa
     if consumer.group_id is None:
         return
     moved: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata] = {}
-    for place in partitions:
+    for partition in partitions:
         # A deleted topic has no offsets. Its deletion may be the reason why the partition is revoked.
         with suppress(UnstableOffsetCommit, UnknownTopicOrPartition):
-            position = consumer.position(place)
-            known = consumer.committed([place])[place]
+            position = consumer.position(partition)
+            known = consumer.committed([partition])[partition]
             if known is None or known.offset != position:
-                moved[place] = position
+                moved[partition] = position
     if moved:
         consumer.commit(moved)
 

@@ -109,8 +109,8 @@ def dump_log(
     elif checkpoints:
         sections = _checkpoints(session.store())
     elif topic is not None and partition is not None:
-        place = eoslog.TopicPartition(topic, partition)
-        sections = _partition_files(session.store(), place, offsets or _Bounds(), footers=footers)
+        chosen = eoslog.TopicPartition(topic, partition)
+        sections = _partition_files(session.store(), chosen, offsets or _Bounds(), footers=footers)
     else:
         sections = _slots(session.store(), slots or _Bounds())
     with_names = bool(files) or checkpoints or topic is not None
@@ -258,19 +258,19 @@ def _stored_part(objects: ObjectStore, part: CheckpointPart) -> Iterator[Line]:
 
 
 def _partition_files(
-    store: eoslog.Store, place: eoslog.TopicPartition, bounds: _Bounds, *, footers: bool
+    store: eoslog.Store, chosen: eoslog.TopicPartition, bounds: _Bounds, *, footers: bool
 ) -> Iterator[_Section]:
     """Yield the batches, aborted transactions and producers of a partition: the sealed segments' files, then the state.
 
     Raises:
         UnknownTopicOrPartition, OffsetOutOfRange
     """
-    partition: Partition = store.read(lambda state, slot: partition_named(state, place)[1].copy())
+    partition: Partition = store.read(lambda state, slot: partition_named(state, chosen)[1].copy())
     first = partition.log_start_offset if bounds.first is None else bounds.first
     last = partition.high_watermark - 1 if bounds.last is None else bounds.last
     if partition.high_watermark and not 0 <= first < partition.high_watermark:
         raise OffsetOutOfRange(
-            f"partition {place.topic}-{place.partition} has no offset {first}: it holds {partition.log_start_offset} "
+            f"partition {chosen.topic}-{chosen.partition} has no offset {first}: it holds {partition.log_start_offset} "
             f"to {partition.high_watermark - 1}"
         )
 
@@ -291,7 +291,7 @@ def _partition_files(
                 # The section of the index has reported it.
                 continue
     active = list(filter(within, partition.active))
-    name = f"{place.topic}-{place.partition}, in the state from offset {partition.segment_base_offset}"
+    name = f"{chosen.topic}-{chosen.partition}, in the state from offset {partition.segment_base_offset}"
     yield _Section(f"batches of {name}", map(_batch_line, active))
     if partition.aborted:
         yield _Section(f"aborted transactions of {name}", map(_aborted_line, partition.aborted))
@@ -327,13 +327,13 @@ def _stored_footer(objects: ObjectStore, file: FileReference, slot: int) -> Iter
 
 def _slot_lines(record: SlotRecord, topics: Mapping[str, str]) -> Iterator[Line]:
     """Yield a line per entry of a slot. ``topics`` has the names of topic ids; an id without one is shown itself."""
-    place = {"slot": record.slot, "append_id": record.append_id}
+    position = {"slot": record.slot, "append_id": record.append_id}
     if not record.entries:
-        yield Line(place | {"entries": 0}, place | {"prev": record.prev, "entry": None})
+        yield Line(position | {"entries": 0}, position | {"prev": record.prev, "entry": None})
     for entry in record.entries:
         rest = dict(entry)
-        head = place | {"time_ms": rest.pop("time_ms", None), "type": rest.pop("type", None)}
-        yield Line(head | _readable(rest, topics), place | {"prev": record.prev, "entry": entry})
+        head = position | {"time_ms": rest.pop("time_ms", None), "type": rest.pop("type", None)}
+        yield Line(head | _readable(rest, topics), position | {"prev": record.prev, "entry": entry})
 
 
 def _aborted_line(entry: AbortedTransaction) -> Line:
@@ -397,8 +397,8 @@ def _footer_lines(file: pq.ParquetFile) -> Iterator[Line]:
     first_row = 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        place = {"row_group": number, "first_row": first_row}
-        yield Line(place | {"rows": group.num_rows, "bytes": group.total_byte_size})
+        position = {"row_group": number, "first_row": first_row}
+        yield Line(position | {"rows": group.num_rows, "bytes": group.total_byte_size})
         first_row += group.num_rows
 
 

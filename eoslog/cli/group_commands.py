@@ -13,7 +13,7 @@ from eoslog.cli.rendering import Columns
 from eoslog.session.metrics import parse_duration
 from eoslog.state.names import TopicPartition
 
-_PLACE = "TOPIC=topic_partition.topic PARTITION=topic_partition.partition"
+_PARTITION = "TOPIC=topic_partition.topic PARTITION=topic_partition.partition"
 
 
 _Topics = tuple[list[str | TopicPartition], ...]
@@ -90,10 +90,10 @@ def describe_groups(
         session.print_rows(columns, rows, empty=nothing)
     else:
         rows = [_PartOfGroup(each.group_id, partition) for each in found for partition in each.partitions]
-        place = "TOPIC=part.topic_partition.topic PARTITION=part.topic_partition.partition"
+        of_partition = "TOPIC=part.topic_partition.topic PARTITION=part.topic_partition.partition"
         offsets = "CURRENT-OFFSET=part.committed_offset LAST-STABLE-OFFSET=part.last_stable_offset?"
         ends = "LOG-END-OFFSET=part.high_watermark LAG=part.lag CONSUMER-ID=part.member_id?"
-        columns = Columns(of_group, place, offsets, ends)
+        columns = Columns(of_group, of_partition, offsets, ends)
         nothing = "no consumer groups" if group is None else f"consumer group {group} has neither offsets nor members"
         session.print_rows(columns, rows, empty=nothing)
 
@@ -133,13 +133,13 @@ def reset_offsets(
     store = session.store()
     # Report a missing store before a missing group.
     store.describe()
-    places = None if all_topics else [each for chosen in topics for each in chosen]
+    partitions = None if all_topics else [each for chosen in topics for each in chosen]
     changes = store.admin.reset_consumer_group_offsets(
-        group, OffsetReset(**given), partitions=places, dry_run=not execute
+        group, OffsetReset(**given), partitions=partitions, dry_run=not execute
     )
     if not execute:
         click.echo("Nothing is changed without --execute.", err=True)
-    columns = Columns(("GROUP?", lambda each: group), _PLACE, "CURRENT-OFFSET=offset NEW-OFFSET")
+    columns = Columns(("GROUP?", lambda each: group), _PARTITION, "CURRENT-OFFSET=offset NEW-OFFSET")
     session.print_rows(columns, changes, empty="no offsets to set")
 
 
@@ -149,13 +149,13 @@ def delete_offsets(
 ) -> None:
     """Delete the committed offsets of GROUP in topics. No consumer of the group may subscribe to them."""
     admin = session.store().admin
-    places: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for each in (each for chosen in topics for each in chosen):
         if isinstance(each, str):
-            places += [TopicPartition(each, number) for number in range(admin.describe_topic(each).partitions)]
+            partitions += [TopicPartition(each, number) for number in range(admin.describe_topic(each).partitions)]
         else:
-            places.append(each)
-    deleted = admin.delete_consumer_group_offsets(group, places)
+            partitions.append(each)
+    deleted = admin.delete_consumer_group_offsets(group, partitions)
     session.print_rows(Columns("TOPIC PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
 
 

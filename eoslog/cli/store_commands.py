@@ -65,7 +65,7 @@ def describe(session: Session) -> None:
     store = session.store()
     description = store.describe()
 
-    def look(state: StoreState, slot: int) -> dict[str, Any]:
+    def snapshot(state: StoreState, slot: int) -> dict[str, Any]:
         checkpoint, previous = store.log.replica.checkpoint, store.log.replica.previous_checkpoint
         service = store.log.replica.append_service
         announced = service is not None and service.is_current(store.now_ms())
@@ -78,7 +78,7 @@ def describe(session: Session) -> None:
         }
 
     copied = {} if description.copied is None else _COPIED.of(description.copied)
-    session.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(look)})
+    session.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(snapshot)})
 
 
 @command("metrics", "", "--json", "--prometheus")
@@ -98,14 +98,14 @@ def metrics(
         "LongestOpenTransactionMs:duration TransactionsByState OpenTransactionsByAgeMs?",
     )
     groups = [
-        {"Group": group, "Topic": place.topic, "Partition": place.partition, "ConsumerLag": lag}
+        {"Group": group, "Topic": partition.topic, "Partition": partition.partition, "ConsumerLag": lag}
         for group, lags_of_group in found.consumer_lag.items()
-        for place, lag in lags_of_group.items()
+        for partition, lag in lags_of_group.items()
         if lag > 0 or session.as_json
     ]
     lags = [
-        {"Topic": place.topic, "Partition": place.partition, "LastStableOffsetLag": lag}
-        for place, lag in found.last_stable_offset_lag.items()
+        {"Topic": partition.topic, "Partition": partition.partition, "LastStableOffsetLag": lag}
+        for partition, lag in found.last_stable_offset_lag.items()
         if lag > 0 or session.as_json
     ]
     publication = Columns(("Topic", itemgetter(0)), ("PublicationLagMs:duration", itemgetter(1)))
@@ -468,7 +468,7 @@ def _print_step(found: StepReport, *, as_json: bool) -> None:
 @command("verify", "eoslog verify my-store", "--topic payments", "--data --json", "--repair --yes")
 def verify(
     session: Session,
-    place: Annotated[str | None, Param(metavar="[STORE]")] = None,
+    location: Annotated[str | None, Param(metavar="[STORE]")] = None,
     *,
     topic: Annotated[str | None, Param("Only the files of TOPIC. The whole log is always read.", "TOPIC")] = None,
     data: Annotated[bool, Param("Read every data file. Otherwise only presence and length are checked.")] = False,
@@ -483,7 +483,7 @@ def verify(
 
     Exit status: 0 nothing is wrong, or all was repaired; 1 something is wrong; 2 the store could not be read.
     """
-    session.url = place or session.url
+    session.url = location or session.url
     try:
         store = session.store()
         with _without_warnings_of_the_log():

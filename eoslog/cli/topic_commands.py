@@ -150,11 +150,11 @@ def _described(field: pa.Field[Any]) -> str:
 def describe_topic(session: Session, name: TopicName) -> None:
     """Describe the topic NAME: its columns, settings and partitions."""
 
-    def look(state: StoreState, slot: int) -> tuple[Topic, list[dict[str, Any]]]:
+    def snapshot(state: StoreState, slot: int) -> tuple[Topic, list[dict[str, Any]]]:
         topic = topic_named(state, name)
         return topic, [_PARTITION.of(partition_of(state, place)) for place in topic.partition_ids()]
 
-    topic, partitions = session.store().read(look)
+    topic, partitions = session.store().read(snapshot)
     session.print_facts(_TOPIC.of(topic), partitions=partitions)
 
 

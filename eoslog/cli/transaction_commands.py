@@ -69,9 +69,9 @@ _LAST_COMMITTED = Columns(
     (
         "Offsets",
         lambda found: [
-            f"{group}: {place.topic}-{place.partition}: {position.offset}"
+            f"{group}: {partition.topic}-{partition.partition}: {position.offset}"
             for group, offsets in found.offsets.items()
-            for place, position in offsets.items()
+            for partition, position in offsets.items()
         ],
     ),
     (

@@ -49,12 +49,12 @@ class Message(BaseModel):
     @property
     def with_ids(self) -> OthersRequests:
         """The requests with their ids."""
-        return [(request_id(self.name, place), request) for place, request in enumerate(self.requests)]
+        return [(request_id(self.name, index), request) for index, request in enumerate(self.requests)]
 
 
-def request_id(name: str, place: int) -> str:
+def request_id(name: str, index: int) -> str:
     """Return the id of a request: the name of its message, and its index there, from 0."""
-    return f"{name}-{place}"
+    return f"{name}-{index}"
 
 
 def encode_message(message: Message) -> bytes:

@@ -119,13 +119,13 @@ def delete_old_checkpoints(log: Log[S]) -> int:
 def _named(log: Log[S]) -> _Named | None:
     """Return the newest state and the log's two checkpoints; None if the log has fewer than two."""
 
-    def look(state: S, slot: int) -> _Named | None:
+    def snapshot(state: S, slot: int) -> _Named | None:
         current, previous = log.replica.checkpoint, log.replica.previous_checkpoint
         if current is None or previous is None or log.replica.invalid is not None:
             return None
         return _Named(log.machine.frozen_copy(state), current, previous)
 
-    return log.read(look)
+    return log.read(snapshot)
 
 
 def _parts(root: CheckpointRoot) -> set[str]:

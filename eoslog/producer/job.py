@@ -115,13 +115,13 @@ class Job:
         """
         work = self._application_version_of(0)
 
-        def look(state: StoreState, slot: int) -> tuple[WorkVersion | None, frozenset[str]]:
+        def snapshot(state: StoreState, slot: int) -> tuple[WorkVersion | None, frozenset[str]]:
             last = last_at_place(state, work.application_id, self.sink)
             if last is None or starts_anew(work, last):
                 return None, frozenset()
             return WorkVersion(last.version, last.query_id), frozenset(state.query_versions)
 
-        return store.read(look, refresh=False)
+        return store.read(snapshot, refresh=False)
 
     def queries_on_other_hosts(self, store: Session) -> list[str]:
         """Return the other queries that wrote to the sink from a checkpoint at the same path, on other hosts.

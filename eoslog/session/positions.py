@@ -102,21 +102,22 @@ def offsets_given(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
         raise InvalidRequest(
             f"offsets are given by partition, as {{TopicPartition('payments', 0): 42}}, not {quoted(offsets)}"
         )
-    return {topic_partition(place): _position(place, position) for place, position in offsets.items()}
+    return {topic_partition(partition): _position(partition, position) for partition, position in offsets.items()}
 
 
-def _position(place: object, given: object) -> OffsetAndMetadata:
+def _position(partition: object, given: object) -> OffsetAndMetadata:
     fields: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
-    where = f"of the offset of {shortened(place)}"
+    where = f"of the offset of {shortened(partition)}"
     try:
         offset, metadata, epoch = OffsetAndMetadata(*fields)
     except TypeError:
         raise InvalidRequest(
-            f"the offset of {shortened(place)} is {quoted(given)}; give a number or OffsetAndMetadata(offset, metadata)"
+            f"the offset of {shortened(partition)} is {quoted(given)}; give a number or "
+            "OffsetAndMetadata(offset, metadata)"
         ) from None
     if not is_whole_number(offset) or offset < 0:
         raise InvalidRequest(
-            f"the offset of {shortened(place)} is {quoted(offset)}; it must be a whole number, 0 or more. "
+            f"the offset of {shortened(partition)} is {quoted(offset)}; it must be a whole number, 0 or more. "
             "Leave out a partition without an offset"
         )
     metadata = "" if metadata is None else metadata

@@ -469,14 +469,14 @@ def has_topic(store: Session, topic: Topic) -> bool:
     return store.log.replica.state.topics.get(topic.topic_id) is topic
 
 
-def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str, int]) -> tuple[Topic, Partition]:
+def partition_named(state: StoreState | Draft, given: TopicPartition | tuple[str, int]) -> tuple[Topic, Partition]:
     """Return a topic and one of its partitions.
 
     Raises:
         UnknownTopicOrPartition
         InvalidRequest: the caller gives something else than a partition.
     """
-    name, partition = topic_partition(place)
+    name, partition = topic_partition(given)
     topic = topic_named(state, name)
     return topic, partition_of(state, PartitionId(topic.topic_id, partition))
 

@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-def topic_partition(place: object) -> TopicPartition:
+def topic_partition(given: object) -> TopicPartition:
     """Return the partition that a caller gives as a ``TopicPartition``, or as a tuple of topic name and number.
 
     The number may be one of NumPy's.
@@ -29,25 +29,25 @@ def topic_partition(place: object) -> TopicPartition:
     Raises:
         InvalidRequest: the caller gives something else.
     """
-    if isinstance(place, tuple) and len(place) == 2:
-        topic, number = place
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, number = given
         number = int(number) if isinstance(number, Integral) and not isinstance(number, bool) else None
         if isinstance(topic, str) and is_whole_number(number):
             return TopicPartition(topic, number)
-    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(place)}")
+    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(given)}")
 
 
-def topic_partitions(places: object) -> list[TopicPartition]:
+def topic_partitions(given: object) -> list[TopicPartition]:
     """Return the partitions that a caller gives: several, or a single one.
 
     Raises:
         InvalidRequest: the caller gives something else.
     """
-    if isinstance(places, tuple) and len(places) == 2 and isinstance(places[0], str):
-        return [topic_partition(places)]
-    if not isinstance(places, Iterable) or isinstance(places, str):
-        raise InvalidRequest(f"partitions are one or more TopicPartition(topic, partition), not {quoted(places)}")
-    return [topic_partition(place) for place in places]
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+        return [topic_partition(given)]
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise InvalidRequest(f"partitions are one or more TopicPartition(topic, partition), not {quoted(given)}")
+    return [topic_partition(each) for each in given]
 
 
 def names_given(what: str, given: object) -> tuple[str, ...]:

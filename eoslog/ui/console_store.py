@@ -77,7 +77,7 @@ class ConsoleStore:
     def total(self, function: Callable[[StoreState], T]) -> T:
         """Return a result of a function for the newest state. It is called again only after the state changed."""
 
-        def look(state: StoreState, slot: int) -> T:
+        def snapshot(state: StoreState, slot: int) -> T:
             known = self._totals.get(function)
             if known is not None and known[0] == slot:
                 found: T = known[1]
@@ -86,7 +86,7 @@ class ConsoleStore:
             self._totals[function] = slot, found
             return found
 
-        return self.store.read(look)
+        return self.store.read(snapshot)
 
     def recent(self) -> Recent:
         """Return the operations of the newest slots. Only slots that are new since the last call are read."""

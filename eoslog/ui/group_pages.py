@@ -39,8 +39,8 @@ class GroupLine(NamedTuple):
 
 def _line(state: StoreState, group_id: str, group: Group) -> GroupLine:
     lags = [
-        max(0, partition_of(state, place).high_watermark - committed.offset)
-        for place, committed in group.offsets.items()
+        max(0, partition_of(state, partition).high_watermark - committed.offset)
+        for partition, committed in group.offsets.items()
     ]
     last = max((each.commit_ms for each in group.offsets.values()), default=None)
     return GroupLine(group_id, state_of(group), len(group.members), len(group.offsets), sum(lags), last)
@@ -50,11 +50,11 @@ def groups(console: ConsoleStore, query: Query) -> Page:
     """Return the list of consumer groups."""
     text = query.text("q")
 
-    def look(state: StoreState, slot: int) -> Listing[GroupLine]:
+    def snapshot(state: StoreState, slot: int) -> Listing[GroupLine]:
         names = sorted(each for each in state.groups if text in each)
         return Listing(names, query).map(lambda each: _line(state, each, state.groups[each]))
 
-    return Page("groups.html", "Groups", {"groups": console.store.read(look), "text": text})
+    return Page("groups.html", "Groups", {"groups": console.store.read(snapshot), "text": text})
 
 
 class _Whole(NamedTuple):
@@ -81,16 +81,16 @@ def group(
     """
     name = query.text("id")
 
-    def look(state: StoreState, slot: int) -> _Whole:
+    def snapshot(state: StoreState, slot: int) -> _Whole:
         description = describe_group(state, name)
         found = state.groups[name]
         commits_ms = {
-            TopicPartition(state.topics[place.topic_id].topic, place.partition): committed.commit_ms
-            for place, committed in found.offsets.items()
+            TopicPartition(state.topics[partition.topic_id].topic, partition.partition): committed.commit_ms
+            for partition, committed in found.offsets.items()
         }
         return _Whole(description, _line(state, name, found), commits_ms)
 
-    whole = console.store.read(look)
+    whole = console.store.read(snapshot)
     topics = sorted({each.topic_partition.topic for each in whole.description.partitions})
     return Page(
         "group.html",

@@ -62,12 +62,12 @@ def jobs(console: ConsoleStore, query: Query) -> Page:
     """Return the list of jobs, the last used first."""
     text = query.text("q")
 
-    def look(state: StoreState, slot: int) -> Listing[JobLine]:
+    def snapshot(state: StoreState, slot: int) -> Listing[JobLine]:
         found = [each for each in state.transactions.values() if each.kind == "job" and text in each.transactional_id]
         return Listing(sorted(found, key=lambda each: -each.last_update_ms), query).map(_line)
 
     recent = console.recent()
-    listing = console.store.read(look)
+    listing = console.store.read(snapshot)
     shown = {each.transactional_id for each in listing.rows}
     by_job: dict[str, list[Operation]] = {name: [] for name in shown}
     for operation in recent.operations:
@@ -94,14 +94,14 @@ def job(console: ConsoleStore, query: Query) -> Page:
     """Return the page of one job: the versions by which replays are recognized, and its commits."""
     name = query.text("id")
 
-    def look(state: StoreState, slot: int) -> _Whole:
+    def snapshot(state: StoreState, slot: int) -> _Whole:
         found = state.transactions.get(name)
         versions = [(key, last) for key, last in state.application_versions.items() if key.transactional_id == name]
         if found is None and not versions:
             raise TransactionalIdNotFound(f"no job is named {quoted(name)}, or it has expired. See the list of jobs")
         return _Whole(None if found is None else _line(found), versions)
 
-    whole = console.store.read(look)
+    whole = console.store.read(snapshot)
     until = query.number("until")
     if until is None:
         recent = console.recent()

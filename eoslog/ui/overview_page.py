@@ -102,8 +102,8 @@ def holders(state: StoreState, now_ms: int) -> list[Holder]:
         if known is None or each.start_offset < known.start_offset:
             first[each.topic_partition] = each
     found = [
-        Holder(each, partition_named(state, place)[1].high_watermark - each.start_offset)
-        for place, each in first.items()
+        Holder(each, partition_named(state, partition)[1].high_watermark - each.start_offset)
+        for partition, each in first.items()
     ]
     return sorted(found, key=lambda each: -each.transaction.duration_ms)
 

@@ -95,7 +95,7 @@ _NOTHING = _Found((), None, None)
 def _place(console: ConsoleStore, query: Query) -> _Place:
     name, is_of_path = query.text("topic"), "partition" in query.parts
 
-    def look(state: StoreState, slot: int) -> _Place:
+    def snapshot(state: StoreState, slot: int) -> _Place:
         topic = topic_named(state, name)
         partitions = [state.partitions[each] for each in topic.partition_ids()]
         chosen = query.partition() if is_of_path else _wanted_partition(query, topic)
@@ -107,7 +107,7 @@ def _place(console: ConsoleStore, query: Query) -> _Place:
         ends = [(each.id.partition, each.log_start_offset, each.high_watermark) for each in partitions]
         return _Place(topic, partition.copy(), ends, slot, max(topic.created_slot, partition.snapshot_floor))
 
-    return console.store.read(look)
+    return console.store.read(snapshot)
 
 
 class _Reader:

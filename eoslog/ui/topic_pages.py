@@ -78,7 +78,7 @@ def topic(console: ConsoleStore, query: Query) -> Page:
     """Return the page of one topic."""
     name, now_ms = query.text("topic"), console.now_ms()
 
-    def look(state: StoreState, slot: int) -> tuple[Topic, Sequence[Partition], dict[int, HangingTransaction]]:
+    def snapshot(state: StoreState, slot: int) -> tuple[Topic, Sequence[Partition], dict[int, HangingTransaction]]:
         found = topic_named(state, name)
         partitions = [state.partitions[each] for each in found.partition_ids()]
         held: dict[int, HangingTransaction] = {}
@@ -89,7 +89,7 @@ def topic(console: ConsoleStore, query: Query) -> Page:
                     held[number] = each
         return found, partitions, held
 
-    found, partitions, held = console.store.read(look)
+    found, partitions, held = console.store.read(snapshot)
     schema = RECORD_COLUMNS if found.topic_schema.kind == "records" else stored_schema(found)
     return Page(
         "topic.html",
@@ -123,11 +123,11 @@ def segments(console: ConsoleStore, query: Query) -> Page:
     """Return the sealed segments of a partition, the newest first."""
     name, number = query.text("topic"), query.partition()
 
-    def look(state: StoreState, slot: int) -> tuple[Sequence[SealedSegment], Partition]:
+    def snapshot(state: StoreState, slot: int) -> tuple[Sequence[SealedSegment], Partition]:
         partition = partition_named(state, TopicPartition(name, number))[1]
         return partition.sealed, partition.copy()
 
-    sealed, partition = console.store.read(look)
+    sealed, partition = console.store.read(snapshot)
     return Page(
         "segments.html",
         f"Segments of {name}-{number}",

@@ -128,12 +128,12 @@ def open_rows(state: StoreState, transaction: Transaction) -> list[OpenRows]:
     for partition_id in sorted(transaction.partitions):
         topic = state.topics.get(partition_id.topic_id)
         if topic is not None:
-            place = TopicPartition(topic.topic, partition_id.partition)
-            found.append(_open_rows(state.partitions[partition_id], place, transaction.open_producer_id))
+            topic_partition = TopicPartition(topic.topic, partition_id.partition)
+            found.append(_open_rows(state.partitions[partition_id], topic_partition, transaction.open_producer_id))
     return found
 
 
-def _open_rows(partition: Partition, place: TopicPartition, producer_id: int) -> OpenRows:
+def _open_rows(partition: Partition, topic_partition: TopicPartition, producer_id: int) -> OpenRows:
     first = partition.open_transactions.get(producer_id)
     rows = 0
     # Rows of open transactions are at or after the last stable offset. Sealed segments end before it.
@@ -142,7 +142,7 @@ def _open_rows(partition: Partition, place: TopicPartition, producer_id: int) ->
             break
         if batch.outcome is Outcome.OPEN and batch.producer_id == producer_id:
             rows += batch.record_count
-    return OpenRows(place, first, rows, first is not None and first == partition.last_stable_offset)
+    return OpenRows(topic_partition, first, rows, first is not None and first == partition.last_stable_offset)
 
 
 def transactions(console: ConsoleStore, query: Query) -> Page:
@@ -152,7 +152,7 @@ def transactions(console: ConsoleStore, query: Query) -> Page:
         raise InvalidOption(f"state is {quoted(wanted)}; it must be one of {', '.join(_FILTERS)}")
     ends = _last_ends(console)
 
-    def look(state: StoreState, slot: int) -> tuple[Listing[TransactionLine], dict[str, int]]:
+    def snapshot(state: StoreState, slot: int) -> tuple[Listing[TransactionLine], dict[str, int]]:
         everything = state.transactions.values()
         passing = [each for each in everything if text in each.transactional_id and _passes(each, wanted, ends)]
         listing: Listing[Transaction] = Listing(sorted(passing, key=_order), query)
@@ -161,7 +161,7 @@ def transactions(console: ConsoleStore, query: Query) -> Page:
         }
         return listing.map(lambda each: _line(state, each, now_ms, ends)), counts
 
-    listing, counts = console.store.read(look)
+    listing, counts = console.store.read(snapshot)
     values = {"transactions": listing, "counts": counts, "filters": _FILTERS, "wanted": wanted, "text": text}
     return Page("transactions.html", "Transactions", values)
 
@@ -181,7 +181,7 @@ def transaction(console: ConsoleStore, query: Query, *, problem: str | None = No
     """Return the page of one transactional id."""
     name, now_ms, ends = query.text("id"), console.now_ms(), _last_ends(console)
 
-    def look(state: StoreState, slot: int) -> _Whole:
+    def snapshot(state: StoreState, slot: int) -> _Whole:
         description = describe_transaction(state, name, now_ms)
         found = state.transactions.get(name)
         try:
@@ -193,7 +193,7 @@ def transaction(console: ConsoleStore, query: Query, *, problem: str | None = No
         groups = {} if found.prepared is None else {each.group: len(each.offsets) for each in found.prepared.offsets}
         return _Whole(description, found, _line(state, found, now_ms, ends), open_rows(state, found), last, groups)
 
-    whole = console.store.read(look)
+    whole = console.store.read(snapshot)
     job = name.rpartition("/")[0] if whole.description.kind == "task" else name
     return Page(
         "transaction.html",

@@ -134,8 +134,8 @@ class EosLogReader(DataSourceReader):
         pieces = []
         for view in snapshot.topics:
             read = request.of_topic(store.indexes, view.topic)
-            for place, partition in view.by_place().items():
-                plan = read.planner.plan(partition, starts[place], ends[place])
+            for key, partition in view.by_place().items():
+                plan = read.planner.plan(partition, starts[key], ends[key])
                 pieces.append(piece_of(view.topic, plan, read))
         self._tell_of_faster_reads(snapshot, pieces)
         return read_partitions(snapshot, self._schema, pieces, options)
@@ -196,21 +196,20 @@ def _ranges(
     starts = resolve_offsets(store, starting, snapshot, options.isolation, "startingOffsets")
     ends = resolve_offsets(store, ending, snapshot, options.isolation, "endingOffsets")
     partitions = snapshot.partitions()
-    for place, partition in partitions.items():
+    for key, partition in partitions.items():
         held = range(partition.log_start_offset, partition.high_watermark)
-        starts[place] = _start(place, held, starts[place], options)
-        ends[place] = _end(place, held, starts[place], ends[place], options)
+        starts[key] = _start(key, held, starts[key], options)
+        ends[key] = _end(key, held, starts[key], ends[key], options)
     if options.transaction_consistent:
         last = {
-            place: max(starts[place], min(ends[place], partition.last_stable_offset))
-            for place, partition in partitions.items()
+            key: max(starts[key], min(ends[key], partition.last_stable_offset)) for key, partition in partitions.items()
         }
         ends = transaction_consistent_ends(store.indexes, partitions, starts, last)
     return starts, ends
 
 
-def _start(place: TopicPartition, held: range, start: int, options: Options) -> int:
-    first, name = held.start, f"{place.topic}-{place.partition}"
+def _start(key: TopicPartition, held: range, start: int, options: Options) -> int:
+    first, name = held.start, f"{key.topic}-{key.partition}"
     if start > held.stop:
         raise OffsetOutOfRange(
             f"option 'startingOffsets' begins partition {name} at offset {start}, but it ends at "
@@ -225,8 +224,8 @@ def _start(place: TopicPartition, held: range, start: int, options: Options) -> 
     return max(start, first)
 
 
-def _end(place: TopicPartition, held: range, start: int, end: int, options: Options) -> int:
-    name = f"{place.topic}-{place.partition}"
+def _end(key: TopicPartition, held: range, start: int, end: int, options: Options) -> int:
+    name = f"{key.topic}-{key.partition}"
     if end > held.stop and options.fail_on_data_loss:
         raise OffsetOutOfRange(
             f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {held.stop}; "
@@ -235,7 +234,7 @@ def _end(place: TopicPartition, held: range, start: int, end: int, options: Opti
     # A default end may lie before the start: at an open transaction, or where rows were deleted.
     given = options.ending_offsets
     if isinstance(given, dict):
-        given = given[place.topic][place.partition]
+        given = given[key.topic][key.partition]
     chosen = given not in (None, LATEST, LATEST_OFFSET)
     if end < start and chosen and (options.fail_on_data_loss or end >= held.start):
         raise OffsetOutOfRange(f"partition {name} is to end at offset {end}, before its start {start}")

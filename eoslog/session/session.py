@@ -456,8 +456,8 @@ def find_topic(store: Session, name: str) -> Topic:
     def known(state: StoreState, slot: int) -> bool:
         return isinstance(name, str) and name in state.topic_ids
 
-    stale = not store.read(known, refresh=False)
-    return store.read(lambda state, slot: topic_named(state, name), refresh=stale)
+    is_known = store.read(known, refresh=False)
+    return store.read(lambda state, slot: topic_named(state, name), refresh=not is_known)
 
 
 def has_topic(store: Session, topic: Topic) -> bool:

@@ -79,7 +79,7 @@ class Operation:
     invoked: int
     """When it began: any clock that all processes share."""
     completed: int
-    """When it was over; ``NEVER`` if its fate is unknown."""
+    """When it was over; ``NEVER`` if its outcome is unknown."""
     micro_operations: tuple[MicroOperation, ...] = ()
     keys: tuple[str, ...] = ()
     """Of an assignment, a seek and a snapshot; of others, what a rebalance took or gave while they lasted."""

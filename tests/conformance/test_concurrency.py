@@ -20,7 +20,7 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.store import Store
 from tests.unit.state.histories import History
-from tests.unit.support.sleepers import Died, asleep_at, awake, dies_at
+from tests.unit.support.paused_processes import Died, asleep_at, awake, dies_at
 from tests.unit.support.world import World
 
 IDS = ("a", "b")

@@ -12,7 +12,7 @@ from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.conformance.end_to_end import Stage, polled
-from tests.unit.support.sleepers import Died, dies_at
+from tests.unit.support.paused_processes import Died, dies_at
 from tests.unit.support.world import SLOTS, faulty
 
 RECORDS = 500

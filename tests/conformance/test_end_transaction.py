@@ -12,13 +12,13 @@ from eoslog.errors import (
 )
 from eoslog.store import Store
 from tests.unit.support.partitions import partition_of, read, write
-from tests.unit.support.sleepers import asleep_at
+from tests.unit.support.paused_processes import asleep_at
 from tests.unit.support.world import World
 
 
 @pytest.mark.scenario(106, 104)
 @pytest.mark.parametrize("late", ["commit_transaction", "abort_transaction", "flush"])
-def test_a_request_that_comes_while_an_end_is_put_is_judged_after_it(store: Store, world: World, late: str) -> None:
+def test_a_request_that_comes_while_an_end_is_put_is_validated_after_it(store: Store, world: World, late: str) -> None:
     zombie = world.process()
     producer = write(zombie, "t", "open")
     producer.send("t", b"late", partition=0)
@@ -37,7 +37,7 @@ def test_a_request_that_comes_while_an_end_is_put_is_judged_after_it(store: Stor
 @pytest.mark.scenario(119)
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_an_end_is_put_again_until_its_fate_is_known_and_leaves_one_marker(
+def test_an_end_is_put_again_until_its_outcome_is_known_and_leaves_one_marker(
     store: Store, lands: bool, outcome: str
 ) -> None:
     producer = write(store, "t", "open")

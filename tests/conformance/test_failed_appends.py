@@ -14,7 +14,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer import Producer
 from eoslog.store import Store
 from tests.unit.support.partitions import epoch_of, partition_of, state_of, write
-from tests.unit.support.sleepers import Died, asleep_at, dies_at
+from tests.unit.support.paused_processes import Died, asleep_at, dies_at
 from tests.unit.support.world import FaultyStore, World
 
 DAY_MS = 24 * 3600 * 1000
@@ -73,7 +73,7 @@ def test_an_end_without_an_answer_is_repeated_and_done_once(store: Store, lands:
 @pytest.mark.scenario(91, 119)
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_an_end_whose_fate_is_unknown_may_be_repeated_and_nothing_else(
+def test_an_end_whose_outcome_is_unknown_may_be_repeated_and_nothing_else(
     store: Store, world: World, lands: bool, outcome: str
 ) -> None:
     producer = with_a_transaction(store)

@@ -11,7 +11,7 @@ from eoslog.store import Store
 from tests.unit.state.answers import batch_refused, previous
 from tests.unit.state.histories import History
 from tests.unit.support.partitions import read, write
-from tests.unit.support.sleepers import asleep_at
+from tests.unit.support.paused_processes import asleep_at
 from tests.unit.support.world import FaultyStore, World
 
 SLOTS = "__transaction_state/slot/"

@@ -1,4 +1,4 @@
-"""A coordinator that slept is inert, whatever it would write: each of its steps is judged at the log's tail."""
+"""A coordinator that was paused changes nothing wrongly: each of its steps is validated at the tail of the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eoslog.store import Store
 from tests.unit.state.answers import is_inert, reloaded
 from tests.unit.state.histories import TOPIC_ID, History, new_draft, offsets_of, planned_expiry
 from tests.unit.support.partitions import partition_of, read, topic_of_small_segments, write
-from tests.unit.support.sleepers import asleep_at
+from tests.unit.support.paused_processes import asleep_at
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
@@ -262,7 +262,7 @@ def test_a_vacuum_that_slept_deletes_nothing_that_was_named_meanwhile(store: Sto
 
 
 @pytest.mark.scenario(33)
-def test_slots_that_a_sleeper_still_needs_are_read_anew_after_they_were_deleted(store: Store, world: World) -> None:
+def test_slots_that_a_paused_process_needs_are_read_anew_after_their_deletion(store: Store, world: World) -> None:
     zombie = world.process()
     zombie.read(lambda state, slot: None)
     write(store, "t", "commit")

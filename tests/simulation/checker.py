@@ -16,8 +16,8 @@ from tests.checker.oracle import Aborted, readings
 from tests.simulation.ledger import Ledger, Outcome
 from tests.simulation.list_append import check_lists
 from tests.simulation.log_checks import check_log, read_log
-from tests.simulation.notary import check_notes
 from tests.simulation.pipelines import GROUP
+from tests.simulation.recorder import check_notes
 from tests.simulation.recreated import RECREATED
 from tests.simulation.service import IN, OUT, PARTITIONS, ROWS_GO, TABLE
 from tests.simulation.world import Violation, World
@@ -79,7 +79,7 @@ def _check_order(place: str, values: list[bytes]) -> None:
 
 
 def check_works(ledger: Ledger, shown: Shown) -> None:
-    """Acknowledged work shows whole, aborted work not at all, and work of unknown fate in one of these ways."""
+    """Acknowledged work shows whole, aborted work not at all, and work of unknown outcome in one of these ways."""
     for work in ledger.works.values():
         if work.keys:
             continue
@@ -109,7 +109,7 @@ def check_shown(ledger: Ledger, shown: Shown) -> None:
 
 
 def check_table(ledger: Ledger, shown: Shown) -> None:
-    """In the compacted topic the newest acknowledged row of each key shows, unless a later one of unknown fate does."""
+    """In the compacted topic the newest acknowledged row of each key shows, or a later one of unknown outcome."""
     values = {value for rows in shown.values() for topic, _, value in rows if topic == TABLE}
     for number in range(KEYS):
         key = b"k%d" % number

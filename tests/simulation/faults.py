@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 LONG_PAUSES_MS = (2_000, 30_000, 120_000, 900_000, 2_400_000, 3_000_000, 7_200_000, 100_000_000)
 CLOCK_JUMPS_MS = (-86_400_000, -7_200_000, -60_000, 60_000, 7_200_000, 86_400_000)
 LATE_BY_MS = (50, 500, 5_000, 60_000, 600_000, 3_600_000, 40_000_000, 10_000_000_000)
-"""The last of them is longer than slots are kept, and than any upkeep of the end takes."""
+"""The last of them is longer than slots are kept, and than any maintenance at the end takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class _Client:
 
     @contextmanager
     def _operation(self, kind: Kind, keys: Iterable[str] = ()) -> Iterator[Step]:
-        """An operation of the history, however it ends: who dies has left one of unknown fate."""
+        """An operation of the history, however it ends: a process that dies leaves one of unknown outcome."""
         step = Step(kind, self.ledger.begin(self.service.name))
         invoked = self.ledger.tick()
         self.moved = step.moved

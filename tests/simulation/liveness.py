@@ -1,4 +1,4 @@
-"""When faults have stopped and upkeep was done, nothing is left over: no transaction, file, slot or checkpoint."""
+"""When faults have stopped and maintenance was done, nothing is left over: no transaction, file, slot or checkpoint."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def check_seen(notes: dict[str, Outcome], seen: dict[str, int]) -> None:
             raise Violation(f"{name} was told to be {outcome.value}; what is there: {seen}")
 
 
-class LogUpkeep(Service):
+class LogMaintenance(Service):
     """Writes checkpoints, and deletes what no cold reader needs."""
 
     def incarnation(self, process: Process) -> None:

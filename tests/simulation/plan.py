@@ -12,10 +12,11 @@ from tests.simulation.faults import Faults
 from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.ledger import Ledger
 from tests.simulation.list_append import ListAppend
-from tests.simulation.log_services import FastLogWriter, LogReader, LogThreads, LogUpkeep, LogWriter, SlowLogWriter
-from tests.simulation.notary import Notary
+from tests.simulation.log_services import FastLogWriter, LogMaintenance, LogReader, LogThreads, LogWriter, SlowLogWriter
+from tests.simulation.maintenance import Compactor, Daemon, Reader, Vacuum
 from tests.simulation.pipelines import Job, Pipeline
 from tests.simulation.publishers import Publisher
+from tests.simulation.recorder import Recorder
 from tests.simulation.recreating import (
     RecreatedIdempotent,
     RecreatedPipeline,
@@ -30,7 +31,6 @@ from tests.simulation.spark_jobs import SparkBackfill, SparkForeachBatch
 from tests.simulation.spark_latest import SparkLatest
 from tests.simulation.spark_shared import SparkSharedBackfill, SparkSharedForeach, SparkSharedStream
 from tests.simulation.spark_streams import SparkStream
-from tests.simulation.upkeep import Compactor, Daemon, Reader, Vacuum
 from tests.simulation.world import World
 from tests.simulation.writers import (
     FastIdempotentWriter,
@@ -65,10 +65,10 @@ KINDS: dict[str, type[Service]] = {
     "list": ListAppend,
     "daemon": Daemon,
     "reader": Reader,
-    "notary": Notary,
+    "notary": Recorder,
     "log-writer": LogWriter,
     "log-reader": LogReader,
-    "log-upkeep": LogUpkeep,
+    "log-upkeep": LogMaintenance,
     "log-slow-writer": SlowLogWriter,
     "log-fast-writer": FastLogWriter,
     "log-threads": LogThreads,

@@ -19,9 +19,9 @@ from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.simulation.ledger import Ledger, Outcome, Sent, Work
+from tests.simulation.maintenance import DELETED_FILE_RETENTION_MS
 from tests.simulation.recreated import PARTITION_COUNT, RECREATED, check_copied, check_shown, life_during, lives
 from tests.simulation.service import OTHER, GaveUp, Service, open_store, until_done
-from tests.simulation.upkeep import DELETED_FILE_RETENTION_MS
 from tests.simulation.world import Process, World
 from tests.simulation.writers import commit
 

@@ -22,11 +22,11 @@ from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ledger, Outcome
 from tests.simulation.line import Line
 from tests.simulation.liveness import check_nothing_is_left
+from tests.simulation.maintenance import take_steps
 from tests.simulation.memoised import memoised
 from tests.simulation.plan import Plan
 from tests.simulation.service import PARTITIONS, SLOT_RETENTION_MS, TABLE, open_store
 from tests.simulation.situations import counted
-from tests.simulation.upkeep import take_steps
 from tests.simulation.world import Process, Violation, World
 from tests.simulation.writers import TwoPhaseService
 
@@ -118,7 +118,7 @@ class Simulation:
         for service in self._services:
             if isinstance(service, TwoPhaseService):
                 service.recover(store)
-        take_steps(self._upkeep(process), ["abort-timed-out-transactions"])
+        take_steps(self._maintenance(process), ["abort-timed-out-transactions"])
         still_open = [
             each.transactional_id
             for each in store.read(lambda state, _: list(state.transactions.values()))
@@ -141,17 +141,17 @@ class Simulation:
             check_verification(open_store(process))
 
     def _tidy_up(self, process: Process) -> None:
-        """Upkeep changes nothing that shows, and vacuum leaves nothing behind that no decision names."""
+        """Maintenance changes nothing that shows, and vacuum leaves nothing behind that no decision names."""
         for steps in (None, None, _DELETING, _DELETING):
             process.sleep(LONG_MS)
             if steps is _DELETING:
                 # What arrives last of all is an orphan, too.
                 process.sleep(max([write.due_ms for write in self.world.late], default=0) - self.world.time_ms)
-            take_steps(self._upkeep(process), steps)
+            take_steps(self._maintenance(process), steps)
         check_orphans(self.world, open_store(process))
         check_nothing_is_left(self.world, open_store(process))
 
-    def _upkeep(self, process: Process) -> Coordinator:
+    def _maintenance(self, process: Process) -> Coordinator:
         store = open_store(process)
         return Coordinator(store, transactional_id_expiration_ms=_FOR_EVER_MS, offsets_retention_ms=-1)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import eoslog
 from tests.checker import Operation
+from tests.soak.checking import Evidence, Row
 from tests.soak.history import topic_of
-from tests.soak.judgement import Evidence, Row
 from tests.soak.layout import PARTITIONS, Run
-from tests.soak.witness import Witness
+from tests.soak.observer import Observer
 
 
 def evidence(
@@ -17,12 +17,12 @@ def evidence(
     operations: list[Operation],
     rows: list[Row],
     folder: Path = Path(),
-    witness: Witness | None = None,
+    observer: Observer | None = None,
     *,
     has_streams: bool = False,
 ) -> Evidence:
     shown = {topic: [row for row in rows if topic_of(row.place) == topic] for topic in PARTITIONS}
-    return Evidence(Run(folder, "", 0), store, witness or Witness(store), operations, shown, has_streams)
+    return Evidence(Run(folder, "", 0), store, observer or Observer(store), operations, shown, has_streams)
 
 
 def row(place: str, offset: int, value: str) -> Row:

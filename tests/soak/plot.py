@@ -15,11 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from tests.checker import Outcome
+from tests.soak.checking import Evidence
 from tests.soak.history import name_of
-from tests.soak.judgement import Evidence
 from tests.soak.layout import BANK, COPIES, INVOICES, KEPT, ORDERS, RECOPIES, Run
+from tests.soak.observer import Sample
 from tests.soak.supervisor import COORDINATOR, STREAMS, Event
-from tests.soak.witness import Sample
 
 _BIN_S = 5
 _COLOURS = dict(zip(KEPT, ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple"), strict=True))

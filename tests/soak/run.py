@@ -19,18 +19,18 @@ from types import FrameType
 from typing import NoReturn
 
 import eoslog
+from tests.soak.checking import Evidence, checked_history, contradictions_of
 from tests.soak.disk import SmallDisk, enter_own_mount_space
 from tests.soak.draining import drain
 from tests.soak.faults import Faults
 from tests.soak.history import write_history
-from tests.soak.judgement import Evidence, judge, judged_history
 from tests.soak.layout import PUBLISHED, Run, make_topics
 from tests.soak.object_server import BUCKET, ObjectServer
+from tests.soak.observer import Observer
 from tests.soak.plot import draw
 from tests.soak.summary import DRAINS, TRIED, Summary
 from tests.soak.supervisor import KINDS, STREAMS, Supervisor
 from tests.soak.untried import untried
-from tests.soak.witness import Witness
 
 _TICK_S = 0.1
 _MEGABYTES = 1024
@@ -102,8 +102,8 @@ def _soak(run: Run, minutes: float, disk: SmallDisk | None, server: ObjectServer
     names = [name for name in KINDS if with_spark or name != STREAMS]
     store = _connect(run, server)
     make_topics(store)
-    witness = Witness(store)
-    witness.start()
+    observer = Observer(store)
+    observer.start()
     supervisor = Supervisor(run, names)
     faults = Faults(supervisor, disk, run.seed)
     try:
@@ -124,14 +124,14 @@ def _soak(run: Run, minutes: float, disk: SmallDisk | None, server: ObjectServer
     # Compaction and retention went on after the last version. The snapshot at its slot may be gone by now.
     for topic in PUBLISHED:
         store.admin.publish(topic)
-    witness.stop()
-    evidence = Evidence.gather(run, _connect(run, server), witness, has_streams=with_spark)
-    write_history(run.judged, judged_history(evidence))
-    contradictions = judge(evidence)
+    observer.stop()
+    evidence = Evidence.gather(run, _connect(run, server), observer, has_streams=with_spark)
+    write_history(run.judged, checked_history(evidence))
+    contradictions = contradictions_of(evidence)
     contradictions[DRAINS] = [] if left is None else [left]
     contradictions[TRIED] = untried(evidence, supervisor.events, minutes)
     summary.write(evidence, supervisor.events, contradictions, server.faults() if server is not None else {})
-    draw(run, evidence, supervisor.events, witness.samples)
+    draw(run, evidence, supervisor.events, observer.samples)
     print(summary.text(), flush=True)
     if any(contradictions.values()) and disk is not None:
         shutil.copytree(disk.path, run.folder / "store-as-it-was", symlinks=True)

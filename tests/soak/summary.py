@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.checker import Kind, Outcome
 from tests.delta_logs import versions
-from tests.soak.judgement import Evidence
+from tests.soak.checking import Evidence
 from tests.soak.layout import PUBLISHED, Run
 from tests.soak.supervisor import Event
 from tests.soak.untried import not_come_about, without_rows
@@ -59,8 +59,8 @@ class Summary:
             "store": self._run.url.partition("://")[0] if "://" in self._run.url else "local disk",
             "seed": self._run.seed,
             "minutes": self._minutes,
-            "slots": evidence.witness.slot + 1,
-            "entries": evidence.witness.entries,
+            "slots": evidence.observer.slot + 1,
+            "entries": evidence.observer.entries,
             "versions of Delta tables": {
                 topic: len(list(versions(evidence.store.object_store, topic))) for topic in PUBLISHED
             },
@@ -102,7 +102,7 @@ class Summary:
             lines += [f"      {each}" for each in found[:_MOST_LINES]]
             if len(found) > _MOST_LINES:
                 lines.append(f"      and {len(found) - _MOST_LINES} more")
-        lines.append(f"  the history as it was judged: python -m tests.checker {self._run.judged}")
+        lines.append(f"  the checked history: python -m tests.checker {self._run.judged}")
         return "\n".join(lines)
 
     def _answer(self, promise: str) -> str:

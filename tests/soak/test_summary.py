@@ -52,7 +52,7 @@ def test_an_event_that_did_not_happen_leaves_the_verdict_open(store: eoslog.Stor
     assert f"NOT YET {TRIED}\n      no transaction was aborted\n" in told
 
 
-def test_the_summary_says_where_the_judged_history_is(store: eoslog.Store, tmp_path: Path) -> None:
+def test_the_summary_names_the_file_of_the_checked_history(store: eoslog.Store, tmp_path: Path) -> None:
     assert f"python -m tests.checker {tmp_path / 'judged.jsonl'}" in text(store, tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import eoslog
 from tests.checker import Kind, Operation, Outcome, Send
-from tests.soak.judgement import Row
+from tests.soak.checking import Row
 from tests.soak.layout import PUBLISHED
 from tests.soak.made_up import evidence, row
 from tests.soak.supervisor import Event

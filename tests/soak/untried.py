@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.checker import Kind, Outcome
 from tests.delta_logs import versions
-from tests.soak.judgement import Evidence
+from tests.soak.checking import Evidence
 from tests.soak.layout import BANK, COPIES, INVOICES, NEWEST, ORDERS, PUBLISHED, RECENT, RECOPIES
 from tests.soak.supervisor import Event
 
@@ -38,7 +38,7 @@ def not_come_about(evidence: Evidence, events: Sequence[Event]) -> Iterator[str]
     if not any(each.earliest for each in offsets(RECENT)):
         yield f"retention dropped no row of {RECENT}"
     for topic in PUBLISHED:
-        # The judge has put the last version.
+        # The check has put the last version.
         if len(list(versions(evidence.store.object_store, topic))) < 3:
             yield f"the coordinator published {topic} at most once"
     if not any(each.kind is Kind.TXN and each.outcome is Outcome.FAIL for each in evidence.operations):

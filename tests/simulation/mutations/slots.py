@@ -23,8 +23,8 @@ from tests.simulation.mutations.mutation import Focus, method, mutation
 
 RETRIES = Focus(("notary0", "writer0", "idempotent0"), {"twice": 0.1, "lost_answer": 0.1}, steps=300)
 UNKNOWN = Focus(("notary0", "idempotent0"), {"late_put": 0.2, "lost_answer": 0.1, "pause": 0.05}, steps=500)
-OVERSLEEPERS = Focus(("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05}, steps=200)
-SLEEPERS = Focus(("notary0", "writer0", "idempotent0", "daemon0"), {"pause": 0.03, "late_put": 0.1}, steps=1_000)
+PAUSED_TOO_LONG = Focus(("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05}, steps=200)
+PAUSED = Focus(("notary0", "writer0", "idempotent0", "daemon0"), {"pause": 0.03, "late_put": 0.1}, steps=1_000)
 
 TWICE = r"one append stands in the slots \[\d+, "
 GAP = r"is missing, though the log goes on|does not continue that of slot"
@@ -218,14 +218,14 @@ def answer_from_the_newest_state() -> Iterator[None]:
         yield
 
 
-@mutation(OVERSLEEPERS)
+@mutation(PAUSED_TOO_LONG)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale replica is believed: it may lie in a name that was deleted, and what it held is lost."""
     with method(Appender, "_is_part_of_log", lambda self, base, slot, append_id: True):
         yield
 
 
-@mutation(OVERSLEEPERS)
+@mutation(PAUSED_TOO_LONG)
 def unconfirmed_date_not_heeded() -> Iterator[None]:
     """A date counts only once a second answer confirms it: who was suspended believes what its first one tells."""
     with method(StoreClock, "latest_claim_ms", StoreClock.last_date_ms):
@@ -253,7 +253,7 @@ def appended_again_behind_a_deleted_slot() -> Iterator[None]:
         yield
 
 
-@mutation(SLEEPERS)
+@mutation(PAUSED)
 def stale_view_continued() -> Iterator[None]:
     """A replica is trusted however old its proof: a sleeper goes on behind slots that were deleted."""
     with method(Replica, "is_expired", lambda self: False):

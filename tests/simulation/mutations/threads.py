@@ -52,15 +52,15 @@ class _Now:
     def __init__(self, base: Any, replica: Replica[Any], *, has_slot_of_now: bool) -> None:
         self.last_check, self.opening = base.last_check, base.opening
         self._slot = None if has_slot_of_now else base.slot
-        self._view = replica
+        self._replica = replica
 
     @property
     def state(self) -> Any:
-        return self._view.state
+        return self._replica.state
 
     @property
     def slot(self) -> int:
-        return self._view.slot if self._slot is None else self._slot
+        return self._replica.slot if self._slot is None else self._slot
 
 
 @contextmanager

@@ -12,9 +12,8 @@ from eoslog.producer.sender import InFlightBatches
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.positions import with_added
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state import expiry as forgetting
+from eoslog.state import expiry, groups, producer_ids, transaction_requests, transactions
 from eoslog.state import group_members as members
-from eoslog.state import groups, producer_ids, transaction_requests, transactions
 from eoslog.state.application_versions import check_application_version, last_version
 from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
@@ -158,7 +157,7 @@ def _newest(state: StoreState | Draft, counts: Callable[[ApplicationVersionKey],
 @mutation(Focus(("job0", "daemon0", "job0"), {"death": 0.03, "pause": 0.05}, steps=600))
 def application_versions_expire_with_their_id() -> Iterator[None]:
     """Versions go with the id that expires: a pipeline that paused for long commits its last batch twice."""
-    original = forgetting.expire
+    original = expiry.expire
 
     def expire(draft: Draft, entry: Any) -> None:
         original(draft, entry)

@@ -196,7 +196,7 @@ def _records(history: History, where: Callable[[Operation], bool]) -> list[Place
 
 
 def _acknowledged(history: History, places: Sequence[Place]) -> list[Place]:
-    """Nobody misses the only row of a transaction of unknown fate that nobody else saw."""
+    """Nobody misses the only row of a transaction of unknown outcome that nobody else saw."""
     sent = {(send.key, send.value) for each in history if each.outcome is Outcome.OK for send in each.sends()}
     return [place for place in places if (place[2], _record(history, place)[1]) in sent]
 

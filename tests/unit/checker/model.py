@@ -66,7 +66,7 @@ class Model:
         self._values = 0
         self._clients = 0
         self._open: list[Transaction] = []
-        """Of unknown fate: they end when it pleases them."""
+        """Of unknown outcome: they end when it pleases them."""
 
     def run(self) -> History:
         clients = [self._client() for _ in range(3)]
@@ -89,7 +89,7 @@ class Model:
         return self._moment
 
     def _client(self) -> Iterator[None]:
-        """A few operations of one process, which ends at the first of unknown fate."""
+        """A few operations of one process, which ends at the first of unknown outcome."""
         self._clients += 1
         process = f"client-{self._clients}"
         keys = tuple(sorted(self.random.sample(KEYS, 2)))

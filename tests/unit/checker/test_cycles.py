@@ -28,7 +28,7 @@ def test_three_transactions_are_a_cycle_and_the_witness_names_them_alone() -> No
     assert anomaly.witness.count("->") == 3
 
 
-def test_a_transaction_of_unknown_fate_may_be_in_the_cycle() -> None:
+def test_a_transaction_of_unknown_outcome_may_be_in_the_cycle() -> None:
     first = operation("a", sent("j", 1), polled(k=[(0, 2)]), lasted=(0, 10), outcome=Outcome.INFO)
     second = operation("b", sent("k", 2, 0), polled(j=[(0, 1)]), lasted=(1, 11))
 

@@ -35,7 +35,7 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_history([tmp_path]) == history
 
 
-def test_an_operation_of_unknown_fate_never_was_over() -> None:
+def test_an_operation_of_unknown_outcome_is_never_over() -> None:
     assert send("a", "k", 1, None, Outcome.INFO).completed == NEVER
 
 

@@ -34,7 +34,7 @@ def test_a_process_whose_later_send_lies_before_an_earlier_one_is_not_monotonic(
     assert illegal(send("a", "k", 1, 1), send("a", "k", 2, 0), poll("b", k=[(0, 2), (1, 1)])) == {"nonmonotonic-send"}
 
 
-def test_a_send_of_unknown_fate_counts_where_it_is_read() -> None:
+def test_a_send_of_unknown_outcome_counts_where_it_is_read() -> None:
     unknown = send("a", "k", 1, None, Outcome.INFO)
 
     assert illegal(unknown, send("a", "k", 2, 0), poll("b", k=[(0, 2), (1, 1)])) == {"nonmonotonic-send"}

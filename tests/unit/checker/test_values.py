@@ -26,13 +26,13 @@ def test_a_value_behind_the_last_read_one_is_not_lost_yet() -> None:
     assert not legal(*history, all_was_polled=False)
 
 
-def test_a_value_of_unknown_fate_may_be_passed_over() -> None:
+def test_a_value_of_unknown_outcome_may_be_passed_over() -> None:
     unknown = send("a", "k", 2, 1, Outcome.INFO)
 
     assert not legal(send("a", "k", 1, 0), unknown, send("b", "k", 3, 2), poll("c", k=[(0, 1), (2, 3)]))
 
 
-def test_a_transaction_of_unknown_fate_that_shows_in_one_partition_shows_in_the_other() -> None:
+def test_a_transaction_of_unknown_outcome_that_shows_in_one_partition_shows_in_the_other() -> None:
     unknown = operation("a", sent("j", 1, 0), sent("k", 2, 0), outcome=Outcome.INFO)
 
     assert "lost-write" in illegal(unknown, send("b", "k", 3, 2), poll("c", j=[(0, 1)], k=[(2, 3)]))
@@ -44,7 +44,7 @@ def test_a_transaction_that_was_told_no_offsets_does_not_show_in_part() -> None:
     assert illegal(unknown, poll("b", k=[(1, 2)]), all_was_polled=False) == {"lost-write"}
 
 
-def test_of_a_transaction_of_unknown_fate_the_first_rows_may_show_alone_for_a_while() -> None:
+def test_the_first_rows_of_a_transaction_of_unknown_outcome_may_show_alone_for_a_while() -> None:
     unknown = operation("a", sent("k", 1), sent("k", 2), outcome=Outcome.INFO)
 
     assert not legal(unknown, poll("b", k=[(0, 1)]), all_was_polled=False)
@@ -85,7 +85,7 @@ def test_an_acknowledged_value_that_nobody_polls_to_the_end_is_unseen() -> None:
     assert illegal(send("a", "k", 1, 0), send("a", "k", 2, 1), poll("b", k=[(0, 1)])) == {"unseen"}
 
 
-def test_a_transaction_of_unknown_fate_that_shows_in_part_to_the_end_is_unseen_in_part() -> None:
+def test_a_transaction_of_unknown_outcome_that_shows_in_part_to_the_end_is_unseen_in_part() -> None:
     unknown = operation("a", sent("k", 1), sent("k", 2), outcome=Outcome.INFO)
 
     assert illegal(unknown, poll("b", k=[(0, 1)])) == {"unseen"}

@@ -1,4 +1,4 @@
-"""Deleting slots and checkpoints: nothing that a cold reader, a sleeper or an entry still on its way can need."""
+"""Deleting slots and checkpoints: nothing that a cold reader, a paused process or a late entry can need."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_slot_within_the_grace_stays_and_so_do_those_after_it() -> None:
     assert slots(log)[0] == 2
 
 
-def test_age_is_judged_by_the_store_not_by_the_process() -> None:
+def test_the_stores_clock_decides_the_age_of_a_slot_and_not_the_processs() -> None:
     world = World()
     log = with_two_checkpoints(world)
 
@@ -139,11 +139,11 @@ def test_a_crash_between_deletes_leaves_the_later_slots_and_another_goes_on() ->
             assert slots(log) == [2, 3, 4, 5, 6, 7, 8]
 
 
-def test_a_sleeper_that_wins_a_deleted_slot_does_not_believe_it() -> None:
+def test_a_paused_process_that_wins_a_deleted_slot_does_not_trust_its_win() -> None:
     world = World()
     log = world.created()
-    sleeper = world.process()
-    names(sleeper)
+    paused = world.process()
+    names(paused)
 
     def meanwhile() -> None:
         for number in range(3):
@@ -153,17 +153,17 @@ def test_a_sleeper_that_wins_a_deleted_slot_does_not_believe_it() -> None:
         assert delete_old_slots(log) > 0
         assert 1 not in slots(log)
 
-    script(sleeper).before.append(meanwhile)
+    script(paused).before.append(meanwhile)
     with pytest.raises(CommitStateUnknown):
-        sleeper.append(add("mine"))
-    sleeper.append(add("mine"))
+        paused.append(add("mine"))
+    paused.append(add("mine"))
 
-    assert "log.slot.stale_win_refused" in environment(sleeper).points
+    assert "log.slot.stale_win_refused" in environment(paused).points
     assert names(world.process()) == ["created", "n0", "n1", "n2", "mine"]
-    assert names(log) == names(sleeper)
+    assert names(log) == names(paused)
 
 
-def test_stray_slots_of_sleepers_go_too_and_hold_nothing_up() -> None:
+def test_stray_slots_of_paused_processes_are_deleted_too_and_delay_nothing() -> None:
     world = World()
     log = with_two_checkpoints(world)
     for number in range(3):
@@ -290,7 +290,7 @@ def test_a_crash_between_deletes_of_checkpoints_harms_nobody() -> None:
         assert len(checkpoints(log)) == 2
 
 
-def test_a_slot_deleted_while_its_fate_was_unknown_is_reported_as_such() -> None:
+def test_a_slot_that_is_deleted_while_its_outcome_is_unknown_is_reported_as_deleted() -> None:
     world = World()
     log = world.created()
     script(log).faults.extend([Fault.ANSWER_LOST] + [Fault.REQUEST_LOST] * 200)

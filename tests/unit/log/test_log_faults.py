@@ -387,7 +387,7 @@ def test_creating_a_log_twice_leaves_the_first() -> None:
 
 def test_a_creator_that_slept_past_slot_0_distrusts_its_win() -> None:
     world = World()
-    sleeper = world.process()
+    paused = world.process()
 
     def meanwhile() -> None:
         other = world.created()
@@ -401,10 +401,10 @@ def test_a_creator_that_slept_past_slot_0_distrusts_its_win() -> None:
             raise AlreadyThere("the log has begun")
         add("mine").apply(draft)
 
-    script(sleeper).before.append(meanwhile)
+    script(paused).before.append(meanwhile)
 
     with pytest.raises((AlreadyThere, CommitStateUnknown)):
-        sleeper.create(Applying(refuse_if_begun))
+        paused.create(Applying(refuse_if_begun))
 
 
 def test_a_log_created_by_another_meanwhile_is_already_there() -> None:

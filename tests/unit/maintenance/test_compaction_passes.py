@@ -13,7 +13,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import CommitSummary
 from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
-from tests.unit.support.sleepers import Died
+from tests.unit.support.paused_processes import Died
 
 pytestmark = pytest.mark.further("Compaction")
 

@@ -398,22 +398,22 @@ def test_a_compaction_that_slept_through_another_and_vacuum_is_given_up(
     store: Store, objects: MemoryStore, clock: Clock
 ) -> None:
     before = everything(store)
-    sleeper = Store(objects, Environment())
-    sleeper.read(lambda state, slot: None)
-    runs = sleeper.log.read
+    paused = Store(objects, Environment())
+    paused.read(lambda state, slot: None)
+    runs = paused.log.read
 
     def late(function: Any, *, refresh: bool = True) -> Any:
         answer = runs(function, refresh=refresh)
         if not refresh:
-            sleeper.log.read = runs  # type: ignore[method-assign]
+            paused.log.read = runs  # type: ignore[method-assign]
             compact(store)
             clock.now_ms += 8 * DAY_MS
             vacuum(store.log, objects)
         return answer
 
-    sleeper.log.read = late  # type: ignore[method-assign]
+    paused.log.read = late  # type: ignore[method-assign]
 
-    report = compact(sleeper)
+    report = compact(paused)
 
     assert (report.compacted, report.lost_races) == ([], 1)
     assert everything(store) == before

@@ -25,7 +25,7 @@ from eoslog.storage.object_store import PutOutcome
 from tests.delta_logs import rows_by_stream, slot_of, versions
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 from tests.unit.support.overwriting import overwrite
-from tests.unit.support.sleepers import Died, asleep_at, dies_at
+from tests.unit.support.paused_processes import Died, asleep_at, dies_at
 from tests.unit.support.world import World, faulty
 
 COLUMNS = pa.schema([("key", pa.int64()), ("text", pa.string())])

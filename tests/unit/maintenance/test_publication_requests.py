@@ -20,7 +20,7 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from tests.delta_logs import versions
 from tests.unit.support.delta_tables import row_places
-from tests.unit.support.sleepers import asleep_at
+from tests.unit.support.paused_processes import asleep_at
 from tests.unit.support.world import World, faulty
 
 COLUMNS = pa.schema([("key", pa.int64())])

@@ -12,7 +12,7 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.verification.findings import Severity
 from tests.delta_logs import tables
 from tests.unit.support.delta_tables import rows_of_snapshot
-from tests.unit.support.sleepers import Died, asleep_at, dies_at
+from tests.unit.support.paused_processes import Died, asleep_at, dies_at
 from tests.unit.support.world import World
 
 ROWS = 8

@@ -21,7 +21,7 @@ from eoslog.maintenance.vacuum import referenced_files, vacuum
 from eoslog.storage.object_store import PutOutcome
 from tests.delta_logs import check_versions, tables, versions
 from tests.unit.support.delta_tables import row_places
-from tests.unit.support.sleepers import Died, asleep_at, dies_at
+from tests.unit.support.paused_processes import Died, asleep_at, dies_at
 from tests.unit.support.world import World
 
 COLUMNS = pa.schema([("key", pa.int64())])

@@ -176,7 +176,7 @@ def test_a_batch_that_expires_drops_the_commit_that_waits_for_it(store: Store, l
 
 @pytest.mark.scenario(155)
 @pytest.mark.parametrize("lands", [True, False])
-def test_an_abort_settles_a_batch_whose_fate_is_unknown(store: Store, lands: bool) -> None:
+def test_an_abort_settles_a_batch_whose_outcome_is_unknown(store: Store, lands: bool) -> None:
     producer = store.producer("tx", max_block_ms=1_000)
     producer.init_transactions()
     producer.begin_transaction()

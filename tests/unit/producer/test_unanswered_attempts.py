@@ -1,4 +1,4 @@
-"""A producer's attempts at a commit that had no answer: what it keeps of them, and what their fate costs to learn."""
+"""A producer's attempts at a commit that had no answer: which it keeps, and the cost of learning their outcome."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from eoslog.state.partitions import partition_of
 from eoslog.state.topics import topic_named
 from eoslog.store import Store
 from tests.requests import Applying
-from tests.unit.support.sleepers import asleep_at
+from tests.unit.support.paused_processes import asleep_at
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 DAY_MS = 24 * 3600 * 1000
@@ -255,7 +255,7 @@ def test_only_a_consistent_read_never_splits_a_transaction(store: Store) -> None
     assert store.scan("t", transaction_consistent=True).to_table().num_rows == 5
 
 
-def test_a_commit_waits_for_the_fate_of_its_own_appends(store: Store, world: World) -> None:
+def test_a_commit_waits_for_the_outcomes_of_its_own_appends(store: Store, world: World) -> None:
     process = world.process()
     producer = process.producer("tx", max_block_ms=1_000)
     producer.init_transactions()

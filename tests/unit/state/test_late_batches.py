@@ -1,7 +1,7 @@
 """A batch that comes late opens no hanging transaction: the end of one transaction and the begin of the next are slots.
 
-Kafka guards the first append of a transaction to a partition with a token of the coordinator's. Here a batch is judged
-against its transactional id in the very slot that appends it, so there is nothing to be guarded between two steps.
+Kafka guards the first append of a transaction to a partition with a token of the coordinator's. Here a batch is
+validated against its transactional id in the very slot that appends it, so no step between two needs a guard.
 """
 
 from __future__ import annotations

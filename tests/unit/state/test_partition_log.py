@@ -44,7 +44,7 @@ def test_the_first_row_of_an_open_transaction_is_unstable_until_its_marker_is_du
 
 
 @pytest.mark.scenario(48)
-def test_batches_of_several_producers_in_one_record_are_judged_each_for_itself(history: History) -> None:
+def test_each_batch_of_several_producers_in_one_record_is_validated_alone(history: History) -> None:
     one, other = history.init(None), history.init(None)
 
     def propose(draft: Draft) -> list[int]:

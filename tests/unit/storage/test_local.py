@@ -121,7 +121,7 @@ def test_a_body_that_cannot_be_written_aside_never_lands(
 
 
 @pytest.mark.parametrize("method", ["put_if_absent", "put"])
-def test_an_object_whose_directory_cannot_be_made_durable_is_of_unknown_fate(
+def test_an_object_whose_directory_cannot_be_made_durable_has_an_unknown_outcome(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     local_store.put("slot/0", b"")

@@ -258,14 +258,14 @@ def test_while_others_write_compact_and_vacuum_nothing_is_wrong(environment: Env
             with contextlib.suppress(EosLogError):
                 step(mine)
 
-    def upkeep(mine: Store) -> None:
+    def maintain(mine: Store) -> None:
         mine.admin.compact_files()
         mine.admin.compact_keys("c")
         Coordinator(mine, staged_max_age_ms=200, deleted_file_retention_ms=100).run_once()
 
     threads = [
         threading.Thread(target=work, args=(step,))
-        for step in (lambda mine: send(mine, "t", 3), lambda mine: send(mine, "c", 3), upkeep)
+        for step in (lambda mine: send(mine, "t", 3), lambda mine: send(mine, "c", 3), maintain)
     ]
     for thread in threads:
         thread.start()

@@ -33,7 +33,7 @@ def transactions(store: Store, outcomes: str, *, transactional_id: str = "etl", 
             producer.abort_transaction()
 
 
-def upkeep(store: Store, world: World, *, days: int) -> None:
+def maintain(store: Store, world: World, *, days: int) -> None:
     world.pass_time(days * DAY_MS)
     Coordinator(store).run_once()
 
@@ -75,7 +75,7 @@ def aborted_rows_compacted_both_ways_and_vacuumed(store: Store, world: World) ->
         world.pass_time(3 * DAY_MS)
     store.admin.compact_files()
     for _ in range(2):
-        upkeep(store, world, days=9)
+        maintain(store, world, days=9)
     store.admin.alter_topic("t", cleanup_policy="delete")
     transactions(store, "ac", transactional_id="three")
     seal(store)
@@ -143,12 +143,12 @@ def prepared_transactions_of_a_deleted_topic(store: Store, world: World) -> None
         producer.send_offsets_to_transaction({TopicPartition(topic, 0): 1 for topic in ("t", "u")}, "g")
         producer.prepare_transaction()
     store.admin.delete_topic("t")
-    upkeep(store, world, days=3)
+    maintain(store, world, days=3)
     store.admin.create_topic("t")
     for name in ("two-False", "two-True"):
         store.admin.force_terminate_transaction(name)
     for _ in range(2):
-        upkeep(store, world, days=9)
+        maintain(store, world, days=9)
 
 
 def groups_and_ids_that_expired_and_came_back(store: Store, world: World) -> None:
@@ -158,10 +158,10 @@ def groups_and_ids_that_expired_and_came_back(store: Store, world: World) -> Non
             consumer.subscribe("t")
             consumer.poll(timeout=0.1)
             consumer.commit()
-        upkeep(store, world, days=20)
+        maintain(store, world, days=20)
         transactions(store, "ca")
     forget_old_slots(store, world)
-    upkeep(store, world, days=9)
+    maintain(store, world, days=9)
 
 
 def topics_of_one_name_again_and_again(store: Store, world: World) -> None:
@@ -170,7 +170,7 @@ def topics_of_one_name_again_and_again(store: Store, world: World) -> None:
         transactions(store, "caca", transactional_id=f"etl-{number}")
         seal(store)
         store.admin.delete_topic("t")
-        upkeep(store, world, days=5)
+        maintain(store, world, days=5)
 
 
 def transactions_that_timed_out(store: Store, world: World) -> None:
@@ -181,7 +181,7 @@ def transactions_that_timed_out(store: Store, world: World) -> None:
     producer.send("t", b"x")
     producer.flush()
     transactions(store, "cac", rows=2)
-    upkeep(store, world, days=1)
+    maintain(store, world, days=1)
     seal(store)
 
 

@@ -20,7 +20,7 @@ from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, nam
 
 
 def replaced_history(world: World) -> Callable[[], None]:
-    """Others append and make checkpoints, days pass, their slots go, and a sleeper wins the name of slot 1."""
+    """Others append and make checkpoints, days pass, their slots go, and a paused process wins the name of slot 1."""
     first = first_line(world.body(0))
     stray = SlotRecord(
         slot=1, append_id="5" * 32, prev=decode_line(first, 0).append_id, entries=({"type": "add", "name": "stray"},)
@@ -382,15 +382,15 @@ def test_a_process_that_slept_between_two_answers_distrusts_its_view() -> None:
     """Its own clock stood still, and before its first answer it knew no date."""
     world = World()
     world.created()
-    sleeper = world.process()
+    paused = world.process()
     history = [sleeps_until_its_slot_is_deleted(world, deleted=0)]
 
     def falls_asleep(path: str) -> None:
         if history:
             before = world.now_ms
             history.pop()()
-            environment(sleeper).suspended_ms = world.now_ms - before
+            environment(paused).suspended_ms = world.now_ms - before
 
-    script(sleeper).refuse_get = falls_asleep  # type: ignore[assignment]
+    script(paused).refuse_get = falls_asleep  # type: ignore[assignment]
 
-    assert sleeper.read(lambda state, slot: list(state.names), refresh=False) == ["created", "n0", "n1", "n2", "n3"]
+    assert paused.read(lambda state, slot: list(state.names), refresh=False) == ["created", "n0", "n1", "n2", "n3"]

@@ -9,11 +9,11 @@ import pytest
 
 import eoslog
 from tests.checker import Kind, Operation, Outcome, Poll, Send
-from tests.soak.judgement import (
+from tests.soak.checking import (
     Row,
+    contradictions_of,
     damaged,
     illegal_histories,
-    judge,
     lost_keys,
     lost_recent_rows,
     reordered,
@@ -28,8 +28,8 @@ from tests.soak.judgement import (
 )
 from tests.soak.layout import INVOICING, PUBLISHED, Run
 from tests.soak.made_up import evidence, row
+from tests.soak.observer import Observer
 from tests.soak.two_phase_producer import open_database
-from tests.soak.witness import Witness
 
 
 def transaction(outcome: Outcome, *values: str) -> Operation:
@@ -106,14 +106,14 @@ def test_rows_that_only_one_of_two_systems_has_are_found(store: eoslog.Store, tm
 
 
 def test_a_state_unlike_the_fold_of_the_log_is_found(store: eoslog.Store) -> None:
-    witness = Witness(store)
-    witness.follow()
-    assert list(wrong_fold(evidence(store, [], [], witness=witness))) == []
+    observer = Observer(store)
+    observer.follow()
+    assert list(wrong_fold(evidence(store, [], [], observer=observer))) == []
 
-    witness.state.groups.clear()
-    witness.state.topics.clear()
+    observer.state.groups.clear()
+    observer.state.topics.clear()
 
-    (contradiction,) = wrong_fold(evidence(store, [], [], witness=witness))
+    (contradiction,) = wrong_fold(evidence(store, [], [], observer=observer))
     assert "is not that of the whole log" in contradiction
 
 
@@ -188,8 +188,8 @@ def test_without_streams_nothing_is_said_of_their_sinks(store: eoslog.Store, tmp
     about = "the sinks of streams are their sources below the checkpoints"
     open_database(Run(tmp_path, "", 0)).close()
 
-    assert about not in judge(evidence(store, [], [], tmp_path))
-    assert about in judge(evidence(store, [], [], tmp_path, has_streams=True))
+    assert about not in contradictions_of(evidence(store, [], [], tmp_path))
+    assert about in contradictions_of(evidence(store, [], [], tmp_path, has_streams=True))
 
 
 @pytest.mark.parametrize(("shown", "count"), [("1/9", 0), ("2/3", 0), ("1/8", 1), (None, 1)])

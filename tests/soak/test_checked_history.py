@@ -9,8 +9,8 @@ from click.testing import CliRunner
 import eoslog
 from tests.checker import Kind, Operation, Outcome, Poll, Send, read_history
 from tests.checker.__main__ import main
+from tests.soak.checking import Evidence, Row, checked_history, illegal_histories
 from tests.soak.history import write_history
-from tests.soak.judgement import Evidence, Row, illegal_histories, judged_history
 from tests.soak.made_up import evidence, row
 
 OPERATIONS = [
@@ -33,9 +33,9 @@ def found(store: eoslog.Store, rows: list[Row]) -> Evidence:
     return evidence(store, OPERATIONS, rows, has_streams=True)
 
 
-def test_the_history_as_it_was_judged_is_valid_to_the_command(store: eoslog.Store, tmp_path: Path) -> None:
+def test_the_command_finds_the_checked_history_valid(store: eoslog.Store, tmp_path: Path) -> None:
     exact = found(store, ROWS)
-    write_history(tmp_path / "judged.jsonl", judged_history(exact))
+    write_history(tmp_path / "judged.jsonl", checked_history(exact))
 
     told = CliRunner().invoke(main, [str(tmp_path / "judged.jsonl")])
 
@@ -46,7 +46,7 @@ def test_the_history_as_it_was_judged_is_valid_to_the_command(store: eoslog.Stor
 
 def test_the_command_finds_a_lost_row_invalid_by_the_same_rule(store: eoslog.Store, tmp_path: Path) -> None:
     lossy = found(store, [each for each in ROWS if each.value != "eager-1/1/2"])
-    write_history(tmp_path / "judged.jsonl", judged_history(lossy))
+    write_history(tmp_path / "judged.jsonl", checked_history(lossy))
 
     told = CliRunner().invoke(main, [str(tmp_path / "judged.jsonl")])
 
@@ -61,7 +61,7 @@ def test_the_command_finds_a_lost_row_invalid_by_the_same_rule(store: eoslog.Sto
 
 
 def test_the_written_history_is_the_checked_history(store: eoslog.Store, tmp_path: Path) -> None:
-    history = judged_history(found(store, ROWS))
+    history = checked_history(found(store, ROWS))
 
     write_history(tmp_path / "judged.jsonl", history)
 
@@ -69,7 +69,7 @@ def test_the_written_history_is_the_checked_history(store: eoslog.Store, tmp_pat
 
 
 def test_the_last_reader_comes_after_everything_whose_end_was_seen(store: eoslog.Store) -> None:
-    history = judged_history(found(store, ROWS))
+    history = checked_history(found(store, ROWS))
 
     (last,) = [each for each in history if each.process == "the last reader"]
 

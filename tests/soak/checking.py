@@ -35,7 +35,7 @@ from tests.soak.layout import (
     RECOPIES,
     Run,
 )
-from tests.soak.witness import Witness
+from tests.soak.observer import Observer
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 
 _WRITTEN_BY_CLIENTS = (ORDERS, INVOICES, BANK)
@@ -52,20 +52,20 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All there is to judge by."""
+    """The evidence for the checks."""
 
     run: Run
     store: eoslog.Store
-    witness: Witness
+    observer: Observer
     operations: Sequence[Operation]
     rows: dict[str, list[Row]]
     """What read_committed shows at the end, by topic."""
     has_streams: bool
 
     @classmethod
-    def gather(cls, run: Run, store: eoslog.Store, witness: Witness, *, has_streams: bool) -> Evidence:
+    def gather(cls, run: Run, store: eoslog.Store, observer: Observer, *, has_streams: bool) -> Evidence:
         rows = {topic: list(_rows(store, topic)) for topic in PARTITIONS}
-        return cls(run, store, witness, read_history([run.histories]), rows, has_streams)
+        return cls(run, store, observer, read_history([run.histories]), rows, has_streams)
 
     def writes(self) -> Iterator[Operation]:
         return (each for each in self.operations if each.kind in (Kind.SEND, Kind.TXN))
@@ -79,8 +79,8 @@ def _rows(store: eoslog.Store, topic: str) -> Iterator[Row]:
             yield Row(place_name(topic, row["partition"]), row["offset"], row["value"].decode(), time_ms)
 
 
-def judge(evidence: Evidence) -> dict[str, list[str]]:
-    """What contradicts each promise; all promises are kept if there is nothing."""
+def contradictions_of(evidence: Evidence) -> dict[str, list[str]]:
+    """The contradictions of each promise. Every promise is kept if there are none."""
     checks = _CHECKS | _CHECKS_OF_STREAMS if evidence.has_streams else _CHECKS
     return {promise: list(check(evidence)) for promise, check in checks.items()}
 
@@ -233,11 +233,11 @@ def lost_recent_rows(evidence: Evidence) -> Iterator[str]:
 
 def wrong_fold(evidence: Evidence) -> Iterator[str]:
     """The state that the checkpoint leads to is that of all records there ever were, and none of them was invalid."""
-    yield from evidence.witness.contradictions
+    yield from evidence.observer.contradictions
     slot, state = evidence.store.read(lambda state, slot: (slot, state.frozen_copy()))
-    if slot != evidence.witness.slot:
-        yield f"the log ends at slot {slot}, and the witness came to slot {evidence.witness.slot}"
-    elif state != evidence.witness.state.frozen_copy():
+    if slot != evidence.observer.slot:
+        yield f"the log ends at slot {slot}, and the observer came to slot {evidence.observer.slot}"
+    elif state != evidence.observer.state.frozen_copy():
         yield f"the state at slot {slot} that the checkpoint leads to is not that of the whole log"
 
 
@@ -270,12 +270,12 @@ def unlike_snapshots(evidence: Evidence) -> Iterator[str]:
 
 
 def illegal_histories(evidence: Evidence) -> Iterator[str]:
-    """Jepsen's rules, over the history as it is to be judged."""
-    yield from (f"{each.rule}: {each.witness}" for each in check(judged_history(evidence)).illegal)
+    """Jepsen's rules, over the history that is checked."""
+    yield from (f"{each.rule}: {each.witness}" for each in check(checked_history(evidence)).illegal)
 
 
-def judged_history(evidence: Evidence) -> History:
-    """What the checker can judge: the topics that keep their rows, with what Spark sent and a last poll of them all."""
+def checked_history(evidence: Evidence) -> History:
+    """The part that the checker can check: topics that keep their rows, Spark's sends, and a last poll of all."""
     told = [*_of_kept_topics(evidence.operations), *_sent_by_streams(evidence)]
     return in_order([*told, _last_poll(evidence)])
 

@@ -15,7 +15,7 @@ from tests.simulation.world import Process, Violation, World
 GROUP = "notary"
 
 
-class Notary(Service):
+class Recorder(Service):
     """Appends notes without an identity of their own, and resolves what it was not told."""
 
     def incarnation(self, process: Process) -> None:

@@ -1,4 +1,4 @@
-"""A witness that follows the log from its first slot on: it folds every record itself, without checkpoints.
+"""An observer that follows the log from its first slot on: it folds every record itself, without checkpoints.
 
 What it knows in the end is compared with what a fresh process opens. Its samples are the plot's LSO lag.
 """
@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     open_transactions: int
 
 
-class Witness:
+class Observer:
     """Follows a store in a thread, from ``start`` to ``stop``."""
 
     def __init__(self, store: eoslog.Store) -> None:
@@ -61,7 +61,7 @@ class Witness:
             try:
                 self.follow()
             except EosLogError as error:
-                logging.info("the witness waits: %s", error)
+                logging.info("the observer waits: %s", error)
             self._sample()
 
     def follow(self) -> None:

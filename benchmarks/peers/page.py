@@ -15,7 +15,8 @@ _HEAD = """\
 
 <!-- Written by `make bench-peers`. Do not edit it. -->
 
-The same work by eoslog and by others, in one run on one machine. `make bench-peers` repeats it and writes this page.
+This page compares the same work by eoslog and by others, in one run on one machine. `make bench-peers` repeats the run
+and writes this page.
 
 - A cell has the median over the rounds, and the range in brackets. In a round each system does the work once, one
   after the other; the order changes from round to round.

@@ -6,7 +6,7 @@ uploaded: its content travels in the record of its entry. Larger ones of one flu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from eoslog.format.statistics import encode_statistics
 from eoslog.format.topic_schemas import conform, file_schema
 from eoslog.state.entry_fields import FileReference, SharedPosition, shared_object_path
 from eoslog.state.store_state import StoreState, Topic
-from eoslog.state.transaction_entries import StagedBatch
+from eoslog.state.transaction_entries import BatchAppended, StagedBatch
 from eoslog.storage import tracing
 
 DEFAULT_BUFFER_BYTES = 64 << 20
@@ -103,6 +103,38 @@ class WrittenFile:
             shared=self.shared,
         )
 
+    def batch(
+        self,
+        *,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        upload_ms: int,
+        time_ms: int,
+    ) -> BatchAppended:
+        """Return the file as a batch of a producer. The slot that appends it will give its rows their offsets.
+
+        Args:
+            upload_ms: a lower bound of the time at which the upload began (ms by the store's clock).
+        """
+        return BatchAppended(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            base_offset=0,
+            record_count=self.record_count,
+            file=self.reference,
+            upload_ms=upload_ms,
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            min_timestamp=self.min_timestamp,
+            max_timestamp=self.max_timestamp,
+            statistics=self.statistics,
+            time_ms=time_ms,
+        )
+
     def staged(self, task: int | None = None) -> StagedBatch:
         """Return the file as a staged batch. The end of the transaction will give its rows their offsets.
 
@@ -122,6 +154,15 @@ class WrittenFile:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """The rows of one file, in the topic's own schema."""
+
+    target: TopicTarget
+    partition: int
+    table: pa.Table
+
+
 @dataclass(slots=True)
 class _Buffer:
     target: TopicTarget
@@ -129,6 +170,10 @@ class _Buffer:
     tables: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     rows: int = 0
+
+    def file_rows(self) -> FileRows:
+        table = self.tables[0] if len(self.tables) == 1 else pa.concat_tables(self.tables)
+        return FileRows(self.target, self.partition, table)
 
 
 class Uploads(Protocol):
@@ -305,48 +350,65 @@ class DataFileWriter:
     def _upload(
         self, keys: Sequence[tuple[str, int]], append_time_ms: int, placement: Placement = OBJECTS_ONLY
     ) -> list[WrittenFile]:
-        if not keys:
-            return []
-        with tracing.span("upload", tracing.MESSAGING | {"messaging.operation.name": "upload"}) as span:
-            topics = {self._buffers[topic_id, partition].target.topic for topic_id, partition in keys}
-            written = self._put_files(keys, append_time_ms, placement)
-            if span is not None:
-                sizes = {"eoslog.files": len(written), "eoslog.bytes": sum(file.length for file in written)}
-                tracing.describe(span, sizes | tracing.rows_of(topics, sum(file.record_count for file in written)))
-            return written
-
-    def _put_files(
-        self, keys: Sequence[tuple[str, int]], append_time_ms: int, placement: Placement
-    ) -> list[WrittenFile]:
-        of_published: list[WrittenFile] = []
-        files: list[WrittenFile] = []
-        for buffer in [self._buffers[key] for key in keys]:
-            if buffer.rows:
-                (of_published if buffer.target.is_published else files).append(self._encoded(buffer, append_time_ms))
-        # Each partition has one file here, so the order of the files does not matter.
-        inline, others = _divided(files, placement.inline_bytes, placement.room_bytes)
-        may_share, large = _divided(others, placement.shared_bytes)
-        written = inline + self._put(may_share, [*of_published, *large], placement)
+        buffers = [self._buffers[key] for key in keys]
+        written = self.write([buffer.file_rows() for buffer in buffers if buffer.rows], append_time_ms, placement)
         for key in keys:
             self._bytes -= self._buffers.pop(key).bytes
         return written
 
-    def _encoded(self, buffer: _Buffer, append_time_ms: int) -> WrittenFile:
-        """Return the rows of a buffer as a file with its content."""
-        table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
-        body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, buffer.target.arrow))
+    def write(
+        self, files: Sequence[FileRows], append_time_ms: int, placement: Placement = OBJECTS_ONLY
+    ) -> list[WrittenFile]:
+        """Write files of these rows, without collecting them. Return the files in the same order.
+
+        Args:
+            append_time_ms: the timestamp of rows that have none of their own (ms).
+            placement: where the files go. Those of published topics are objects of their own.
+        """
+        if not files:
+            return []
+        with tracing.span("upload", tracing.MESSAGING | {"messaging.operation.name": "upload"}) as span:
+            encoded = [self._encoded(rows, append_time_ms) for rows in files]
+            published = {file.path for rows, file in zip(files, encoded, strict=True) if rows.target.is_published}
+            written = self._placed(encoded, published, placement)
+            if span is not None:
+                topics = {rows.target.topic for rows in files}
+                sizes = {"eoslog.files": len(written), "eoslog.bytes": sum(file.length for file in written)}
+                tracing.describe(span, sizes | tracing.rows_of(topics, sum(file.record_count for file in written)))
+            return written
+
+    def _placed(
+        self, files: Sequence[WrittenFile], published: Container[str], placement: Placement
+    ) -> list[WrittenFile]:
+        """Upload the files that do not travel in the record. Return all files in their order.
+
+        Args:
+            published: the paths of the files of published topics.
+        """
+        of_published = [file for file in files if file.path in published]
+        inline, others = _divided(
+            [file for file in files if file.path not in published], placement.inline_bytes, placement.room_bytes
+        )
+        may_share, large = _divided(others, placement.shared_bytes)
+        placed = {file.path: file for file in inline + self._put(may_share, [*of_published, *large], placement)}
+        return [placed[file.path] for file in files]
+
+    def _encoded(self, rows: FileRows, append_time_ms: int) -> WrittenFile:
+        """Return rows as a file with its content."""
+        target, table = rows.target, rows.table
+        body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, target.arrow))
         earliest, latest = _timestamps(table, append_time_ms)
         return WrittenFile(
-            buffer.target.topic_id,
-            buffer.partition,
-            buffer.target.file_path(buffer.partition, self._new_name()),
+            target.topic_id,
+            rows.partition,
+            target.file_path(rows.partition, self._new_name()),
             len(body),
             crc32c(body),
             footer_crc32c(body),
             table.num_rows,
             earliest,
             latest,
-            encode_statistics(body, table, buffer.target.statistics_columns),
+            encode_statistics(body, table, target.statistics_columns),
             body,
         )
 

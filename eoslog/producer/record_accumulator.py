@@ -198,30 +198,44 @@ class RecordAccumulator:
         return self._store.read(snapshot, refresh=False)
 
     def _placement(self) -> Placement:
-        config = self._store.log.config
         inline_bytes = sum(file.length for file in self.files if file.content is not None)
-        return Placement(
-            inline_bytes=config.inline_limit_bytes,
-            room_bytes=MOST_INLINE_BYTES - inline_bytes,
-            shared_bytes=config.shared_limit_bytes,
-            time_ms=self._shared_time_ms,
-        )
-
-    def _shared_time_ms(self) -> int:
-        # The log compares the time in the path with its own time and horizon, which may be ahead of the store's time.
-        # A claimed date may be wrong, but a path with a time that is too late only keeps its object longer.
-        least_ms = self._store.read(lambda state, slot: max(state.time_ms, newest_expired_ms(state) + 1), refresh=False)
-        return max(self._store.now_ms(), self._store.object_store.clock.latest_claim_ms, least_ms)
+        return placement_of_files(self._store, room_bytes=MOST_INLINE_BYTES - inline_bytes)
 
     def _note_upload(self) -> None:
-        """Remember a lower bound of the time at which the upload of the oldest file begins.
+        """Remember a lower bound of the time at which the upload of the oldest file begins."""
+        if not self.files and self._writer.buffered_rows:
+            self.upload_ms = begin_of_upload_ms(self._store)
 
-        The bound is the date of an earlier answer: vacuum compares it with the upload time of the store. An old date
-        would make the files look old, so a request refreshes it.
-        """
-        if self.files or not self._writer.buffered_rows:
-            return
-        clock = self._store.object_store.clock
-        if self._store.now_ms() - clock.last_date_ms > _OLDEST_DATE_MS:
-            self._store.read(lambda state, slot: None)
-        self.upload_ms = clock.last_date_ms
+
+def placement_of_files(store: Session, *, room_bytes: int = MOST_INLINE_BYTES) -> Placement:
+    """Return where the files of a flush go.
+
+    Args:
+        room_bytes: the largest total size of the files that travel in the record.
+    """
+    config = store.log.config
+    return Placement(
+        inline_bytes=config.inline_limit_bytes,
+        room_bytes=room_bytes,
+        shared_bytes=config.shared_limit_bytes,
+        time_ms=lambda: _shared_time_ms(store),
+    )
+
+
+def _shared_time_ms(store: Session) -> int:
+    # The log compares the time in the path with its own time and horizon, which may be ahead of the store's time.
+    # A claimed date may be wrong, but a path with a time that is too late only keeps its object longer.
+    least_ms = store.read(lambda state, slot: max(state.time_ms, newest_expired_ms(state) + 1), refresh=False)
+    return max(store.now_ms(), store.object_store.clock.latest_claim_ms, least_ms)
+
+
+def begin_of_upload_ms(store: Session) -> int:
+    """Return a lower bound of the time at which an upload begins now (ms by the store's clock).
+
+    The bound is the date of an earlier answer: vacuum compares it with the upload time of the store. An old date would
+    make the files look old, so a request refreshes it.
+    """
+    clock = store.object_store.clock
+    if store.now_ms() - clock.last_date_ms > _OLDEST_DATE_MS:
+        store.read(lambda state, slot: None)
+    return clock.last_date_ms

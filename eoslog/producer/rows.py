@@ -148,23 +148,11 @@ def rows_by_partition(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tu
         UnknownTopicOrPartition: a row names a partition that the topic does not have.
         InvalidRecord: the topic is compacted, and a row has no key.
     """
-    records = topic.topic_schema.kind == "records"
-    explicit_name = "partition" if records else "_partition"
+    explicit_name = "partition" if topic.topic_schema.kind == "records" else "_partition"
     explicit = table[explicit_name] if explicit_name in table.schema.names else None
     if explicit is not None:
         table = table.drop_columns([explicit_name])
-    try:
-        rows = conform(table, stored_schema(topic))
-    except SchemaMismatch as error:
-        raise SchemaMismatch(f"topic {topic.topic}: {without_code(error)}") from None
-    if records and (wrong := unstorable(rows["timestamp"])) is not None:
-        raise SchemaMismatch(
-            f"topic {topic.topic}: column 'timestamp': {wrong} ms since the epoch is not within {RANGE}. Give "
-            "milliseconds, not microseconds or nanoseconds"
-        )
-    key_columns = ["key"] if records else list(topic.topic_schema.key)
-    if topic.config.is_compacted and _lack_key(rows, key_columns):
-        raise _without_key(topic)
+    rows, key_columns = stored_rows(topic, table), _key_columns(topic)
     if key_columns and topic.partitions > 1:
         partition_ids = partitions_for_key_columns([rows[name] for name in key_columns], topic.partitions).copy()
         partition_ids[partition_ids < 0] = sticky
@@ -173,6 +161,31 @@ def rows_by_partition(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tu
     if explicit is not None:
         partition_ids = _with_explicit(topic, partition_ids, explicit)
     yield from split_by_partition(rows, partition_ids, topic.partitions)
+
+
+def stored_rows(topic: Topic, table: pa.Table) -> pa.Table:
+    """Return the rows of a table in the topic's schema, as files store them.
+
+    Raises:
+        SchemaMismatch: the columns or types do not match the topic's, or a record's timestamp is out of range.
+        InvalidRecord: the topic is compacted, and a row has no key.
+    """
+    try:
+        rows = conform(table, stored_schema(topic))
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"topic {topic.topic}: {without_code(error)}") from None
+    if topic.topic_schema.kind == "records" and (wrong := unstorable(rows["timestamp"])) is not None:
+        raise SchemaMismatch(
+            f"topic {topic.topic}: column 'timestamp': {wrong} ms since the epoch is not within {RANGE}. Give "
+            "milliseconds, not microseconds or nanoseconds"
+        )
+    if topic.config.is_compacted and _lack_key(rows, _key_columns(topic)):
+        raise _without_key(topic)
+    return rows
+
+
+def _key_columns(topic: Topic) -> Sequence[str]:
+    return ["key"] if topic.topic_schema.kind == "records" else topic.topic_schema.key
 
 
 def _lack_key(rows: pa.Table, key_columns: Sequence[str]) -> bool:

@@ -131,20 +131,12 @@ class InFlightBatches:
         self.was_sent = False
         for file in files:
             self._batches.append(
-                BatchAppended(
-                    topic_id=file.topic_id,
-                    partition=file.partition,
-                    base_offset=0,
-                    record_count=file.record_count,
-                    file=file.reference,
-                    upload_ms=upload_ms,
+                file.batch(
                     transactional_id=self._transactional_id,
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,
                     base_sequence=self._next_sequence(file.topic_id, file.partition, file.record_count),
-                    min_timestamp=file.min_timestamp,
-                    max_timestamp=file.max_timestamp,
-                    statistics=file.statistics,
+                    upload_ms=upload_ms,
                     time_ms=time_ms,
                 )
             )

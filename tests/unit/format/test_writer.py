@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.format.file_writer import DataFileWriter, FileRows, Placement, TopicTarget, WrittenFile
 from eoslog.format.partitioner import split_by_partition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
@@ -86,3 +87,18 @@ def test_a_batch_larger_than_the_budget_is_uploaded_at_once(writer: DataFileWrit
 
     assert file.record_count == 20 * ROWS
     assert writer.buffered_bytes == 0
+
+
+def test_files_come_back_in_the_order_of_their_rows_wherever_they_go(writer: DataFileWriter) -> None:
+    published = replace(TARGET, topic="p", topic_id="b" * 32, is_published=True)
+    # One byte of noise per row: small, medium, large, medium, of a published topic, small.
+    counts = [100, 20_000, 200_000, 21_000, 101, 102]
+    targets = [TARGET, TARGET, TARGET, TARGET, published, TARGET]
+    tables = [pa.table({"c": np.random.default_rng(7).integers(0, 256, count, np.uint8)}) for count in counts]
+    placement = Placement(inline_bytes=10_000, room_bytes=20_000, shared_bytes=100_000)
+
+    written = writer.write([FileRows(*each) for each in zip(targets, [0] * 6, tables, strict=True)], 0, placement)
+
+    assert [file.record_count for file in written] == counts
+    assert [file.content is not None for file in written] == [True, False, False, False, False, True]
+    assert [file.shared is not None for file in written] == [False, True, False, True, False, False]

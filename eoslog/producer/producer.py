@@ -190,7 +190,10 @@ class Producer:
 
     @property
     def producer_epoch(self) -> int:
-        """The current epoch; -1 before ``init_transactions``. It rises at the end of every transaction (KIP-890)."""
+        """The current epoch; -1 before ``init_transactions``. It rises at the end of every transaction (KIP-890).
+
+        Without transactions, it rises when the producer gives up rows whose outcome it does not know.
+        """
         return self._requests.identity.producer_epoch if self._requests.identity else -1
 
     @property

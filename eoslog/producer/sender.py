@@ -224,12 +224,12 @@ class Sender:
     def give_up(self, error: EosLogError) -> None:
         """Drop the rows that are not acknowledged, of a producer without transactions.
 
-        Batches in flight may have landed, or may still land, under their sequences. So the producer id is dropped too,
-        and the next flush asks for a new one.
+        Batches in flight may have landed, or may still land, under their sequences. So the producer raises its epoch,
+        and its sequences begin again at 0. The next batch in a partition fences the late ones there.
         """
         self.fail(error)
         if self._in_flight:
-            self._requests.identity = None
+            self._requests.raise_epoch()
             self._in_flight.reset()
         self._accumulator.discard()
         self._forget_topics()

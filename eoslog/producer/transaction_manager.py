@@ -12,7 +12,7 @@ from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.groups import has_members, is_from_outside
 from eoslog.state.prepared import check_prepared_timeout
-from eoslog.state.producer_ids import ProducerIdentity, check_timeout
+from eoslog.state.producer_ids import ProducerIdentity, check_timeout, raised_epoch
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, StagedBatch
 from eoslog.state.transaction_requests import (
     EndTransaction,
@@ -45,7 +45,7 @@ class TransactionManager:
         self._timeout_ms = transaction_timeout_ms
         self._prepared_timeout_ms = prepared_timeout_ms
         self.identity: ProducerIdentity | None = None
-        """The producer id and epoch of the last answer."""
+        """The producer id and epoch; None if the next flush must ask for them."""
         self.prepared: ProducerIdentity | None = None
         """The name of the prepared transaction that this producer holds."""
         self.forget()
@@ -78,6 +78,11 @@ class TransactionManager:
                 keep_prepared=keep_prepared,
             )
         )
+
+    def raise_epoch(self) -> None:
+        """Take the next epoch, for a producer without transactional id. After the last one, ask for a new id."""
+        assert self._transactional_id is None
+        self.identity = None if self.identity is None else raised_epoch(self.identity)
 
     def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None, summary: CommitSummary) -> None:
         """Prepare the transaction with these staged batches and the added offsets."""

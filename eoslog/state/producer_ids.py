@@ -24,7 +24,7 @@ from eoslog.errors import (
 from eoslog.state.draft import Draft
 from eoslog.state.names import check_id
 from eoslog.state.partition_state import NO_SLOT
-from eoslog.state.sequences import LAST_USABLE_EPOCH
+from eoslog.state.sequences import LAST_USABLE_EPOCH, MAX_EPOCH
 from eoslog.state.store_state import IdempotentProducer, StoreState, Transaction, TransactionState
 from eoslog.state.transaction_entries import ProducerInitialized
 
@@ -86,6 +86,17 @@ def next_identity(draft: Draft, transaction: Transaction, kind: str) -> Producer
     if is_exhausted or lacks_ids:
         return ProducerIdentity(new_producer_id(draft, kind), 0)
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
+
+
+def raised_epoch(identity: ProducerIdentity) -> ProducerIdentity | None:
+    """Return the next identity of a producer without transactional id; None if it needs a new producer id.
+
+    The producer raises its epoch without a request (``TransactionManager.bumpIdempotentProducerEpoch``). It has no
+    markers, so it may use every epoch.
+    """
+    if identity.producer_epoch >= MAX_EPOCH:
+        return None
+    return identity._replace(producer_epoch=identity.producer_epoch + 1)
 
 
 def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
@@ -314,14 +325,16 @@ def check_identity(state: StoreState | Draft, transactional_id: str, identity: P
     )
 
 
-def check_registered(state: StoreState | Draft, identity: ProducerIdentity) -> None:
+def check_registered(state: StoreState | Draft, producer_id: int) -> None:
     """Check that a producer id without transactional id is registered in the store.
+
+    The store keeps no epoch of it. Its producer raises the epoch by itself, and each partition checks the epochs that
+    it has seen. So a batch in flight of the earlier epoch may still land in the other partitions, as in Kafka.
 
     Raises:
         UnknownProducerId: it has expired or was never registered.
     """
-    if identity.producer_id not in state.producers or identity.producer_epoch != 0:
+    if producer_id not in state.producers:
         raise UnknownProducerId(
-            f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is not registered. It has "
-            "expired or never was. Open a new producer"
+            f"producer id {producer_id} is not registered. It has expired or never was. Open a new producer"
         )

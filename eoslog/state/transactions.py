@@ -82,11 +82,11 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
         OutOfOrderSequence, InvalidTxnState: see ``check_batch`` and ``check_not_prepared``.
         UnknownTopicOrPartition, StagedFilesExpired: the topic or the file may be gone.
     """
-    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
     transaction = None
     if entry.transactional_id is None:
-        check_registered(draft, identity)
+        check_registered(draft, entry.producer_id)
     else:
+        identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
         transaction = check_identity(draft, entry.transactional_id, identity)
     partition_id = PartitionId(entry.topic_id, entry.partition)
     partition = partition_of(draft, partition_id)

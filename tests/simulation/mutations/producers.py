@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.producer.sender import Sender
+from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.state import partitions, producer_ids, sequences, transactions
 from eoslog.state.draft import Draft
@@ -161,7 +162,17 @@ def producer_state_expires_by_age() -> Iterator[None]:
 @mutation(unit_test="unit/state/test_producer_ids.py::test_a_batch_of_an_unregistered_id_is_refused")
 def expired_producer_accepted() -> Iterator[None]:
     """A producer id that expired is taken: of a first batch that comes again nobody knows that it is there."""
-    with instead_of(check_registered, lambda state, identity: None):
+    with instead_of(check_registered, lambda state, producer_id: None):
+        yield
+
+
+@mutation(
+    unit_test="unit/producer/test_producer_timeouts.py"
+    "::test_a_producer_that_gave_rows_up_goes_on_without_a_request_for_another_id"
+)
+def epoch_kept_after_rows_were_given_up() -> Iterator[None]:
+    """A producer that gives rows up keeps its epoch: the next rows pass for those, and are lost."""
+    with method(TransactionManager, "raise_epoch", lambda self: None):
         yield
 
 

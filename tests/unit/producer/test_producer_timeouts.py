@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 
 from eoslog import errors
+from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer import Producer
+from eoslog.state.draft import AppendEntry
 from eoslog.state.names import TopicPartition
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.sequences import MAX_EPOCH
+from eoslog.state.transaction_entries import BatchAppended
 from eoslog.storage.calls import Call
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
 from tests.unit.support.held import in_threads
 from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
+
+DAY_MS = 24 * 3600 * 1000
 
 
 def producer_before(call: str, store: Store, **options: Any) -> Producer:
@@ -224,7 +231,94 @@ def test_without_transaction_late_rows_fail_and_the_next_ones_are_exact(store: S
     assert values(store) == ([b"0", b"1", b"2"] if landed else [b"0", b"2"])
     assert next_row.result(0).offset == (2 if landed else 1)
     # What was never appended has used up no sequence.
-    assert (producer.producer_id == before) == (lost == "t/")
+    assert (producer.producer_id, producer.producer_epoch) == (before, 0 if lost == "t/" else 1)
+
+
+def idempotent(store: Store) -> Producer:
+    """A producer without a transaction that has written a row."""
+    producer = store.producer(delivery_timeout_ms=1000)
+    send(producer, b"first")
+    return producer
+
+
+def send(producer: Producer, value: bytes) -> None:
+    producer.send("t", value, partition=0)
+    producer.flush()
+
+
+def give_up(producer: Producer, store: Store) -> None:
+    """The producer gives up a row that has landed, because it does not learn that."""
+    faulty(store).lose_answers(SLOTS, lands=True)
+    with pytest.raises(errors.DeliveryTimedOut):
+        send(producer, b"given up")
+    faulty(store).heal()
+
+
+def test_a_producer_that_gave_rows_up_goes_on_without_a_request_for_another_id(store: Store) -> None:
+    producer = idempotent(store)
+    give_up(producer, store)
+    store.read(lambda state, slot: None)
+    before = store.requests["PUT"]
+
+    send(producer, b"next")
+
+    assert store.requests["PUT"] - before == 1
+    assert values(store) == [b"first", b"given up", b"next"]
+
+
+def test_a_producer_raises_its_epoch_each_time_that_it_gives_rows_up(store: Store) -> None:
+    producer = idempotent(store)
+    for number in range(3):
+        give_up(producer, store)
+        send(producer, b"%d" % number)
+
+    assert producer.producer_epoch == 3
+    assert values(store) == [b"0", b"1", b"2", b"first", *[b"given up"] * 3]
+
+
+def test_a_producer_that_has_used_all_epochs_asks_for_another_id(store: Store) -> None:
+    producer = idempotent(store)
+    exhausted = producer.producer_id
+    producer._requests.identity = ProducerIdentity(exhausted, MAX_EPOCH)
+    producer._sender._in_flight.reset()
+    give_up(producer, store)
+
+    send(producer, b"next")
+
+    assert (producer.producer_id != exhausted, producer.producer_epoch) == (True, 0)
+    assert values(store) == [b"first", b"given up", b"next"]
+
+
+def test_a_producer_whose_id_expired_after_it_gave_rows_up_asks_for_another_id(store: Store, world: World) -> None:
+    producer = idempotent(store)
+    give_up(producer, store)
+    expired = producer.producer_id
+    world.pass_time(2 * DAY_MS)
+    assert Coordinator(world.process()).expire_producer_ids() == [expired]
+
+    send(producer, b"next")
+
+    assert (producer.producer_id != expired, producer.producer_epoch) == (True, 0)
+    assert values(store) == [b"first", b"given up", b"next"]
+
+
+def test_rows_that_were_given_up_are_fenced_where_the_next_rows_are(store: Store, world: World) -> None:
+    """Another process has a copy of the request, and appends it late."""
+    producer = idempotent(store)
+    sent: list[BatchAppended] = []
+
+    def unanswered(request: Any, **options: Any) -> Any:
+        sent.extend(request.batches)
+        raise errors.StoreAccessDenied("no answer that helps")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "append", unanswered)
+        with pytest.raises(errors.StoreAccessDenied):
+            send(producer, b"given up")
+    send(producer, b"next")
+
+    with pytest.raises(errors.InvalidProducerEpoch):
+        world.process().append(AppendEntry(sent[0]))
 
 
 def test_a_late_put_of_rows_that_were_given_up_cannot_land_behind_those_that_followed(

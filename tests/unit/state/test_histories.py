@@ -129,6 +129,10 @@ class Run:
     def alone(self) -> None:
         if "" not in self.identities:
             self.identities[""] = self.history.init(None)
+        if self.data.draw(st.sampled_from([False, False, True])):
+            identity = self.identities[""]
+            self.identities[""] = identity._replace(producer_epoch=identity.producer_epoch + 1)
+            self.sequences[("", 0)] = 0
         sequence = self.sequences.get(("", 0), 0)
         batch = self.history.batch(self.identities[""], sequence, 2, transactional_id=None)
         self.history.append(lambda draft: draft.append(batch).base_offset)

@@ -258,14 +258,6 @@ def test_a_batch_of_an_unregistered_id_is_refused() -> None:
     assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
 
 
-def test_a_batch_of_a_registered_id_at_another_epoch_is_refused() -> None:
-    history = History()
-    identity = history.init(None)
-    batch = history.batch(identity._replace(producer_epoch=1), transactional_id=None)
-
-    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
-
-
 def test_a_batch_of_an_unknown_or_foreign_id_is_refused() -> None:
     history = History()
     identity = history.init()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.errors import EosLogError, IllegalGeneration, InvalidEntry
+from eoslog.errors import EosLogError, IllegalGeneration, InvalidEntry, InvalidProducerEpoch
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import producer_ids
 from eoslog.state.entries import Entry, HorizonMoved, LogStartMoved, TopicCreated
@@ -69,7 +69,7 @@ class Run:
 
     def step(self) -> None:
         kinds = ["init", "publish", "publish", "publish", "another", "another", "own", "own", "prepare"]
-        kinds += ["time_out", "expire", "vacuum", "topic", "truncate", "admin", "terminate", "later"]
+        kinds += ["time_out", "expire", "vacuum", "topic", "truncate", "admin", "terminate", "later", "give_up"]
         getattr(self, self.draw(kinds))()
         for request in self.over:
             refused_for_another(self.history, *request)
@@ -142,6 +142,15 @@ class Run:
                 self.producers.remove(producer)
         if request not in self.over:
             self.over.append(request)
+
+    def give_up(self) -> None:
+        """A producer without a transaction gives up its request, which may still land, and raises its epoch."""
+        waiting = [each for each in self.producers if each.name == ALONE and each.outstanding]
+        if waiting:
+            producer = self.draw(waiting)
+            epoch = producer.identity.producer_epoch
+            producer.identity = producer.identity._replace(producer_epoch=epoch + 1)
+            producer.sequence, producer.outstanding = 0, ()
 
     def prepare(self) -> None:
         ready = [each for each in self.producers if each.name != ALONE and not each.outstanding]
@@ -230,6 +239,15 @@ def test_a_batch_of_a_flush_of_several_batches_is_not_older_than_the_others() ->
     for_another(history, *batches)
 
     assert [history.partition(partition).next_offset for partition in (0, 1)] == [1, 1]
+
+
+def test_a_batch_that_was_given_up_is_refused_once_its_producer_has_written_with_the_next_epoch() -> None:
+    history = History()
+    identity = history.init(None)
+    given_up = history.batch(identity, transactional_id=None)
+    history.send(identity._replace(producer_epoch=1), transactional_id=None)
+
+    assert isinstance(refused_for_another(history, given_up), InvalidProducerEpoch)
 
 
 def test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alone() -> None:

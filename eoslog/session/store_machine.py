@@ -40,8 +40,9 @@ class StoreMachine:
         for value in entries:
             entry = decode_entry(value)
             # Only these two types are safe for another process to append. Once they have landed, every later state
-            # refuses them: a batch by its sequence, and the end of a transaction by its epoch.
-            if isinstance(entry, BatchAppended):
+            # refuses them: a batch by its sequence, and the end of a transaction by its epoch. A batch that may
+            # register an expired producer id breaks this rule of ``log.machine.ShareableRequest``.
+            if isinstance(entry, BatchAppended) and transactions.is_shareable_batch(entry):
                 transactions.check_not_outlived(draft, entry)
             elif isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry):
                 entry = transactions.with_prepared_summary(draft, entry)

@@ -100,7 +100,10 @@ def raised_epoch(identity: ProducerIdentity) -> ProducerIdentity | None:
 
 
 def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
-    """Remove the state that partitions keep of these producers. Their ids must never be used again."""
+    """Remove the state that partitions keep of these producers. Their ids must not be used again.
+
+    Only ``check_may_register`` allows a batch to begin anew under an expired one.
+    """
     if not producer_ids:
         return
     for partition_id, partition in list(draft.partitions.items()):
@@ -323,6 +326,34 @@ def check_identity(state: StoreState | Draft, transactional_id: str, identity: P
         f"transactional id {transactional_id!r}: another producer has taken it over (epoch "
         f"{current.producer_epoch}, this producer has {identity.producer_epoch}). Close this producer"
     )
+
+
+def check_may_register(draft: Draft, producer_id: int) -> None:
+    """Check that a batch may register a producer id that the store does not know, because it has expired.
+
+    Raises:
+        UnknownProducerId: the store has not given the id out yet. It would give it to another producer later.
+        InvalidProducerIdMapping: the id belongs to a transactional id or to a task of a job.
+    """
+    next_id = draft.slot * IDS_OF_SLOT + draft.producer_ids_taken
+    if producer_id >= next_id:
+        raise UnknownProducerId(
+            f"producer id {producer_id} was never given out: the next new id is {next_id} or higher. Ask for a new "
+            "producer id"
+        )
+    holder = next((each for each in draft.transactions.values() if _holds(each, producer_id)), None)
+    if holder is not None:
+        raise InvalidProducerIdMapping(
+            f"producer id {producer_id} belongs to the transactional id {holder.transactional_id!r}, but the batch "
+            "names none. Ask for a new producer id"
+        )
+
+
+def _holds(transaction: Transaction, producer_id: int) -> bool:
+    """Return True if a producer id is that of a transactional id, now or before, or that of a task."""
+    if producer_id in (transaction.producer_id, transaction.previous_producer_id, transaction.open_producer_id):
+        return True
+    return transaction.kind == "job" and 0 < producer_id - transaction.producer_id < IDS_OF_JOB
 
 
 def check_registered(state: StoreState | Draft, producer_id: int) -> None:

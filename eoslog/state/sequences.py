@@ -136,7 +136,7 @@ def with_marker(known: ProducerState | None, producer_id: int, marker_epoch: int
 
 
 def move_segment_start(draft: Draft, partition: Partition, batches: Iterable[Batch]) -> None:
-    """Move the start of the active segment behind its first ``batches``. Expired producer ids do not come back."""
+    """Move the start of the active segment behind its first ``batches``. Producer ids that have expired stay out."""
     partition.start_producers = producers_after(
         partition.start_producers, batches, lambda batch: _is_live(draft, partition, batch)
     )

@@ -67,6 +67,9 @@ class BatchAppended(Model):
     producer_epoch: ProducerEpoch
     base_sequence: Sequence
     """The producer's sequence number of the first row in this partition. It wraps to 0 after 2^31 - 1."""
+    registers_producer: Literal[True] | None = None
+    """True if sequence 0 registers a producer id that the store does not know, as in Kafka. Only for a producer without
+    transactional id. Then a repeated first batch is appended twice if the id has expired in between."""
     min_timestamp: Timestamp
     """The smallest timestamp of the rows (ms since the epoch)."""
     max_timestamp: Timestamp

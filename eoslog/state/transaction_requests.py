@@ -47,7 +47,13 @@ from eoslog.state.transaction_entries import (
     TransactionEnded,
     TransactionPrepared,
 )
-from eoslog.state.transactions import EndRepeated, is_shareable_end, overdue_transactions, with_prepared_summary
+from eoslog.state.transactions import (
+    EndRepeated,
+    is_shareable_batch,
+    is_shareable_end,
+    overdue_transactions,
+    with_prepared_summary,
+)
 
 _MOST_ABORTED_A_RECORD = 100
 _MOST_PARTITIONS_ABORTED_A_RECORD = 50_000
@@ -169,7 +175,7 @@ class AppendBatches:
 
     @property
     def shared_entries(self) -> Sequence[BatchAppended]:
-        return self.batches
+        return self.batches if all(map(is_shareable_batch, self.batches)) else ()
 
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
         """Return the offsets of the batches, as their entries in the log state them.

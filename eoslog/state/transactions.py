@@ -48,6 +48,7 @@ from eoslog.state.prepared import (
 from eoslog.state.producer_ids import (
     ProducerIdentity,
     check_identity,
+    check_may_register,
     check_registered,
     forget_producer_ids,
     identities_before,
@@ -78,13 +79,17 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     Raises:
         DuplicateBatch: the batch was appended before.
         InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced: see ``check_identity``.
-        UnknownProducerId: see ``check_registered``.
+        UnknownProducerId: see ``check_registered`` and ``check_may_register``.
         OutOfOrderSequence, InvalidTxnState: see ``check_batch`` and ``check_not_prepared``.
         UnknownTopicOrPartition, StagedFilesExpired: the topic or the file may be gone.
     """
     transaction = None
     if entry.transactional_id is None:
-        check_registered(draft, entry.producer_id)
+        may_register = entry.registers_producer and entry.base_sequence == 0
+        if may_register and entry.producer_id not in draft.producers:
+            check_may_register(draft, entry.producer_id)
+        else:
+            check_registered(draft, entry.producer_id)
     else:
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
         transaction = check_identity(draft, entry.transactional_id, identity)
@@ -243,6 +248,15 @@ def with_prepared_summary(draft: Draft, entry: TransactionEnded) -> TransactionE
     if transaction is None or transaction.prepared is None or entry.outcome != "commit":
         return entry
     return entry.model_copy(update={"summary": transaction.prepared.summary})
+
+
+def is_shareable_batch(entry: BatchAppended) -> bool:
+    """Return True if any process may append this batch on its producer's behalf.
+
+    A batch that may register its producer id is excluded. Its id may expire after it has landed, and then the state
+    would accept it again. A late copy must not come from a process that knows nothing of its producer.
+    """
+    return not entry.registers_producer
 
 
 def is_shareable_end(entry: TransactionEnded) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 DIFFERENCES = {
     13: "a process that opens the log begins with a checkpoint, and takes nothing on trust.",
     23: "an offset that was given out is never taken back: an earlier stretch of the log stands for a truncated one.",
-    28: "a batch of an expired producer id is refused. Kafka takes any first sequence then, and with it a late copy.",
+    28: "a batch of an expired producer id is refused, unless it asks to register the id at sequence 0. "
+    "Kafka takes any first sequence then, and with it a late copy.",
     33: "there is no coordinator epoch. Whatever a late coordinator would write is judged at the log's tail.",
     37: "there is no entry to be verified: a batch is judged in the slot that appends it.",
     48: "a follower folds entries by the same rules, so a duplicate that stands in the log is inert for it.",

@@ -16,6 +16,7 @@ from eoslog.state.producer_ids import (
     IDS_OF_SLOT,
     ProducerIdentity,
     check_identity,
+    check_may_register,
     check_registered,
     next_identity,
     task_producer_id,
@@ -173,6 +174,15 @@ def expired_producer_accepted() -> Iterator[None]:
 def epoch_kept_after_rows_were_given_up() -> Iterator[None]:
     """A producer that gives rows up keeps its epoch: the next rows pass for those, and are lost."""
     with method(TransactionManager, "raise_epoch", lambda self: None):
+        yield
+
+
+@mutation(
+    unit_test="unit/state/test_idempotent_producers.py::test_an_id_that_the_store_has_not_given_out_is_not_registered"
+)
+def any_producer_id_registered() -> Iterator[None]:
+    """A batch registers whichever producer id it names: the store gives the id to another producer later."""
+    with instead_of(check_may_register, lambda draft, producer_id: None):
         yield
 
 

@@ -130,6 +130,13 @@ def old_batches_appended_for_others() -> Iterator[None]:
         yield
 
 
+@mutation(unit_test=REQUESTS + "test_a_batch_that_may_register_its_producer_is_appended_by_its_own_process_alone")
+def registering_batches_shared() -> Iterator[None]:
+    """Any process appends a batch that may register its producer id: a late copy is there twice after an expiry."""
+    with instead_of(transactions.is_shareable_batch, lambda entry: True):
+        yield
+
+
 @mutation(unit_test=REQUESTS + "test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alone")
 def offsets_of_members_shared() -> Iterator[None]:
     """Any process appends an end with a member's offsets: a commit that was refused lands at the next assignment."""

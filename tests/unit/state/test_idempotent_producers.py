@@ -1,15 +1,26 @@
-"""Producers without transactional id: they raise their epoch by themselves."""
+"""Producers without transactional id: they raise their epoch by themselves, and may register an expired id again."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
-from eoslog.errors import InvalidProducerEpoch, OutOfOrderSequence
-from eoslog.state.producer_ids import ProducerIdentity, raised_epoch
+from eoslog.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    OutOfOrderSequence,
+    UnknownProducerId,
+)
+from eoslog.state.draft import Draft
+from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS
+from eoslog.state.producer_ids import IDS_OF_JOB, IDS_OF_SLOT, ProducerIdentity, raised_epoch, task_producer_id
 from eoslog.state.sequences import LAST_USABLE_EPOCH, MAX_EPOCH, DuplicateBatch
+from eoslog.state.state_machine import encode_entry
+from eoslog.state.transaction_requests import InitProducerId
 from tests.unit.state.answers import reloaded
-from tests.unit.state.histories import History
+from tests.unit.state.histories import History, planned_expiry
 
 
 def send(history: History, identity: ProducerIdentity, base_sequence: int = 0, **options: object) -> int:
@@ -94,3 +105,146 @@ def test_a_producer_raises_its_epoch_up_to_the_highest_and_then_needs_another_id
     """Without markers no epoch is kept for one."""
     assert raised_epoch(ProducerIdentity(7, LAST_USABLE_EPOCH)) == (7, MAX_EPOCH)
     assert raised_epoch(ProducerIdentity(7, MAX_EPOCH)) is None
+
+
+# Expired ids
+
+
+def expired(history: History) -> ProducerIdentity:
+    """A producer with a batch in the log, whose id has expired since."""
+    identity = history.init(None)
+    send(history, identity, 0)
+    expire(history)
+    return identity
+
+
+def expire(history: History) -> None:
+    history.now_ms += PRODUCER_ID_EXPIRATION_MS
+    planned = planned_expiry(history.state, history.now_ms)
+    assert planned is not None
+    history.append(lambda draft: draft.append(planned))
+
+
+def test_a_batch_at_sequence_0_registers_an_expired_id_if_it_asks_for_that(history: History) -> None:
+    identity = expired(history)
+    assert isinstance(refusal(history, identity, 0), UnknownProducerId)
+
+    assert send(history, identity, 0, registers_producer=True) == 1
+
+    assert set(history.state.producers) == {identity.producer_id}
+    assert isinstance(refusal(history, identity, 0, registers_producer=True), DuplicateBatch)
+    assert send(history, identity, 1) == 2
+
+
+def test_a_registered_id_keeps_its_rules_whether_a_batch_may_register_it_or_not(history: History) -> None:
+    identity = history.init(None)
+    send(history, identity, 0, registers_producer=True)
+
+    assert isinstance(refusal(history, identity, 2, registers_producer=True), OutOfOrderSequence)
+    assert isinstance(refusal(history, identity, 0, registers_producer=True), DuplicateBatch)
+
+
+def test_a_batch_at_another_sequence_registers_nothing(history: History) -> None:
+    identity = expired(history)
+
+    assert isinstance(refusal(history, identity, 1, registers_producer=True), UnknownProducerId)
+    assert not history.state.producers
+
+
+def test_an_id_that_was_registered_again_expires_again(history: History) -> None:
+    identity = expired(history)
+    send(history, identity, 0, registers_producer=True)
+
+    expire(history)
+
+    assert not history.state.producers
+    assert not history.partition().producers
+
+
+def test_an_id_that_was_registered_again_begins_anew_in_every_partition(history: History) -> None:
+    identity = history.init(None)
+    for partition in (0, 1):
+        send(history, raised(identity, 5), 0, partition=partition)
+    expire(history)
+
+    send(history, identity, 0, partition=0, registers_producer=True)
+
+    assert send(history, identity, 0, partition=1) == 1
+
+
+def test_an_id_that_the_store_has_not_given_out_is_not_registered(history: History) -> None:
+    """The store would give it to another producer later."""
+    next_id = (history.slot + 1) * IDS_OF_SLOT
+
+    for producer_id in (next_id, next_id + 1, 2**63 - 1):
+        unknown = refusal(history, ProducerIdentity(producer_id, 0), registers_producer=True)
+        assert isinstance(unknown, UnknownProducerId)
+        assert "never given out" in str(unknown)
+    send(history, ProducerIdentity(next_id - 1, 0), registers_producer=True)
+
+
+def test_the_ids_that_a_record_has_given_out_count_for_its_later_batches(history: History) -> None:
+    def append(draft: Draft, ahead: int) -> int:
+        identity = InitProducerId(None, timeout_ms=1, time_ms=1).take(draft)
+        child = draft.child()
+        other = identity._replace(producer_id=identity.producer_id + ahead)
+        child.append(history.batch(other, transactional_id=None, registers_producer=True))
+        child.merge()
+        return other.producer_id
+
+    assert isinstance(history.refused(lambda draft: append(draft, 1)), UnknownProducerId)
+    assert history.append(lambda draft: append(draft, 0)) in history.state.producers
+
+
+def test_the_id_of_a_transactional_id_is_not_registered(history: History) -> None:
+    identity = history.init("tx")
+
+    error = refusal(history, identity, registers_producer=True)
+
+    assert isinstance(error, InvalidProducerIdMapping)
+    assert "'tx'" in str(error)
+
+
+def test_the_id_that_a_transactional_id_had_before_is_not_registered(history: History) -> None:
+    history.init("tx")
+    before = history.at_epoch(LAST_USABLE_EPOCH)
+    after = history.init("tx")
+    assert after.producer_id != before.producer_id
+
+    for producer_id in (before.producer_id, after.producer_id):
+        error = refusal(history, ProducerIdentity(producer_id, 0), registers_producer=True)
+        assert isinstance(error, InvalidProducerIdMapping)
+
+
+def test_the_id_of_a_prepared_transaction_is_not_registered(history: History) -> None:
+    history.init("tx")
+    prepared = history.prepare(history.at_epoch(LAST_USABLE_EPOCH))
+    history.init("tx", keep_prepared=True)
+    # The holder has got further ids since.
+    history.state.transactions["tx"] = replace(history.transaction(), previous_producer_id=-1)
+
+    error = refusal(history, prepared, registers_producer=True)
+
+    assert isinstance(error, InvalidProducerIdMapping)
+
+
+def test_the_ids_of_a_jobs_tasks_are_not_registered(history: History) -> None:
+    job = history.job("run", history.staged(task=0), tasks=1).producer_id
+
+    for producer_id in (job, task_producer_id(job, 0), job + IDS_OF_JOB - 1):
+        error = refusal(history, ProducerIdentity(producer_id, 0), registers_producer=True)
+        assert isinstance(error, InvalidProducerIdMapping)
+    send(history, ProducerIdentity(job + IDS_OF_JOB, 0), registers_producer=True)
+
+
+def test_the_ids_after_that_of_a_producer_belong_to_others(history: History) -> None:
+    identity = history.init("tx")
+
+    send(history, identity._replace(producer_id=identity.producer_id + 1), registers_producer=True)
+
+
+def test_the_entry_of_a_batch_that_registers_nothing_does_not_mention_it(history: History) -> None:
+    batch = history.batch(history.init(None), transactional_id=None)
+
+    assert "registers_producer" not in encode_entry(batch)
+    assert encode_entry(batch.model_copy(update={"registers_producer": True}))["registers_producer"] is True

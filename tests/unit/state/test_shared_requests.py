@@ -18,7 +18,7 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
-from eoslog.state.transaction_requests import EndTransaction, end_request
+from eoslog.state.transaction_requests import AppendBatches, EndTransaction, end_request
 from eoslog.state.transactions import EndRepeated
 from tests.unit.state.histories import TOPIC_ID, History, in_record, joining, offsets_of, planned_expiry, topic_created
 
@@ -248,6 +248,17 @@ def test_a_batch_that_was_given_up_is_refused_once_its_producer_has_written_with
     history.send(identity._replace(producer_epoch=1), transactional_id=None)
 
     assert isinstance(refused_for_another(history, given_up), InvalidProducerEpoch)
+
+
+def test_a_batch_that_may_register_its_producer_is_appended_by_its_own_process_alone() -> None:
+    """Its producer id may expire after it has landed, and then a late copy would be there twice."""
+    history = History()
+    identity = history.init(None)
+    batch = history.batch(identity, transactional_id=None, registers_producer=True)
+
+    assert isinstance(refused_for_another(history, batch), InvalidEntry)
+    assert not AppendBatches([batch]).shared_entries
+    history.append(AppendBatches([batch]).apply)
 
 
 def test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alone() -> None:

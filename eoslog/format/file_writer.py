@@ -112,6 +112,7 @@ class WrittenFile:
         base_sequence: int,
         upload_ms: int,
         time_ms: int,
+        registers_producer: bool = False,
     ) -> BatchAppended:
         """Return the file as a batch of a producer. The slot that appends it will give its rows their offsets.
 
@@ -129,6 +130,7 @@ class WrittenFile:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
+            registers_producer=True if registers_producer else None,
             min_timestamp=self.min_timestamp,
             max_timestamp=self.max_timestamp,
             statistics=self.statistics,

@@ -186,6 +186,32 @@ class AppendBatches:
         return [_appended(batch, entry) for batch, entry in zip(self.batches, entries, strict=True)]
 
 
+@dataclass(frozen=True)
+class AppendMany:
+    """Append batches of several producers. The answer lists the rows or the error of each request, in their order.
+
+    A refused request leaves nothing behind, and the others are appended all the same. The requests are applied in
+    order, so a later batch of the same producer follows an earlier one.
+
+    Only its own process appends it, so it has no ``shared_answer``. Another process appends a request as a whole or not
+    at all, and its entries do not say which requests were refused. Its batches may also register producer ids.
+    """
+
+    requests: Sequence[AppendBatches]
+
+    def apply(self, draft: Draft) -> list[list[AppendedRows] | EosLogError]:
+        """Append the batches of the requests that the state does not refuse."""
+        return [self._answer(request, draft.child()) for request in self.requests]
+
+    def _answer(self, request: AppendBatches, child: Draft) -> list[AppendedRows] | EosLogError:
+        try:
+            appended = request.apply(child)
+        except EosLogError as error:
+            return error
+        child.merge()
+        return appended
+
+
 def _base_offset(draft: Draft, batch: BatchAppended) -> int:
     try:
         return draft.append(batch).base_offset

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from eoslog.errors import EosLogError
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
@@ -23,6 +24,7 @@ from eoslog.state.producer_ids import (
 )
 from eoslog.state.sequences import check_sequence, with_marker
 from eoslog.state.store_state import Transaction
+from eoslog.state.transaction_requests import AppendBatches, AppendMany
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -183,6 +185,35 @@ def epoch_kept_after_rows_were_given_up() -> Iterator[None]:
 def any_producer_id_registered() -> Iterator[None]:
     """A batch registers whichever producer id it names: the store gives the id to another producer later."""
     with instead_of(check_may_register, lambda draft, producer_id: None):
+        yield
+
+
+@mutation(unit_test="unit/state/test_append_many.py::test_a_refused_request_of_several_batches_leaves_nothing_behind")
+def refused_request_half_appended() -> Iterator[None]:
+    """Of a request that is refused among others, the batches before its error stay: its producer does not know them."""
+
+    def answer(self: AppendMany, request: AppendBatches, child: Draft) -> Any:
+        try:
+            return request.apply(child)
+        except EosLogError as error:
+            return error
+        finally:
+            child.merge()
+
+    with method(AppendMany, "_answer", answer):
+        yield
+
+
+@mutation(unit_test="unit/state/test_append_many.py::test_a_refused_batch_has_its_error_and_the_others_are_appended")
+def all_refused_with_one() -> Iterator[None]:
+    """One refused batch refuses those of all producers in the call: one broken client stops the others."""
+
+    def answer(self: AppendMany, request: AppendBatches, child: Draft) -> Any:
+        appended = request.apply(child)
+        child.merge()
+        return appended
+
+    with method(AppendMany, "_answer", answer):
         yield
 
 

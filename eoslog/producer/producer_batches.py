@@ -1,0 +1,179 @@
+"""Batches of several producers in one call: one record for all of them, and an answer or an error for each.
+
+The caller keeps the epochs and sequences of the producers, for example a server for Kafka's clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from eoslog.errors import (
+    EosLogError,
+    InvalidRequest,
+    SchemaMismatch,
+    UnknownTopicOrPartition,
+    is_whole_number,
+    quoted,
+)
+from eoslog.format.file_writer import DataFileWriter, FileRows, TopicTarget, contents_of
+from eoslog.producer.record_accumulator import begin_of_upload_ms, placement_of_files
+from eoslog.producer.rows import stored_rows, with_timestamps
+from eoslog.session.session import Session, check_partition
+from eoslog.state.names import check_id
+from eoslog.state.sequences import MAX_EPOCH, SEQUENCES
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topics import topic_named
+from eoslog.state.transaction_requests import AppendBatches, AppendedRows, AppendMany
+
+_MOST_IN_A_RECORD = 1024
+"""The largest number of batches in a record. With the longest statistics and names they still fit into a slot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerBatch:
+    """Rows of one producer for one partition, with the producer's own epoch and sequence."""
+
+    topic: str
+    partition: int
+    rows: pa.Table | pa.RecordBatch
+    """At least one row, in the columns of the topic. Kafka records without timestamps get the store's time."""
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    """The producer's sequence number of the first row in this partition."""
+    transactional_id: str | None = None
+    """None for a producer without transactional id. If its producer id has expired, sequence 0 registers it again."""
+
+
+_Topics: TypeAlias = Mapping[str, tuple[Topic, TopicTarget] | EosLogError]
+
+
+def append_many(store: Session, batches: Sequence[ProducerBatch]) -> list[AppendedRows | EosLogError]:
+    """Append batches of several producers. Return the offsets of each batch, or the error that refuses it, in order.
+
+    A refused batch does not affect the others. The batches of a producer in a partition are checked in their order, so
+    their sequences follow each other. All batches go into one record, and small ones need no other request. Only more
+    than 1,024 batches take several records.
+
+    Raises:
+        RetriableError: it concerns all batches. After ``CommitStateUnknown`` some may have landed. Repeat the call with
+            the same sequences: a batch that has landed gets its offset again.
+        StoreAccessDenied
+    """
+    checked = _checked(store, batches)
+    accepted = [(batch, rows) for batch, rows in zip(batches, checked, strict=True) if isinstance(rows, FileRows)]
+    answers = iter(_appended(store, _requests(store, accepted)))
+    return [rows if isinstance(rows, EosLogError) else next(answers) for rows in checked]
+
+
+def _checked(store: Session, batches: Sequence[ProducerBatch]) -> list[FileRows | EosLogError]:
+    """Return the rows of each batch as files store them, or the error that refuses the batch."""
+    now_ms = store.now_ms()
+    topics = _topics(store, batches, refresh=False)
+    checked = [_checked_rows(topics, batch, now_ms) for batch in batches]
+    if any(isinstance(each, UnknownTopicOrPartition | SchemaMismatch) for each in checked):
+        # The topic may have been created since, or may have got more partitions or columns.
+        topics = _topics(store, batches, refresh=True)
+        checked = [
+            _checked_rows(topics, batch, now_ms) if isinstance(rows, EosLogError) else rows
+            for batch, rows in zip(batches, checked, strict=True)
+        ]
+    return checked
+
+
+def _topics(store: Session, batches: Sequence[ProducerBatch], *, refresh: bool) -> _Topics:
+    """Return the topics of the batches by name; for an unknown one, the error that says so."""
+    names = {batch.topic for batch in batches if isinstance(batch, ProducerBatch) and isinstance(batch.topic, str)}
+
+    def snapshot(state: StoreState, slot: int) -> _Topics:
+        return {name: _target(state, name) for name in names}
+
+    return store.read(snapshot, refresh=refresh)
+
+
+def _target(state: StoreState, name: str) -> tuple[Topic, TopicTarget] | EosLogError:
+    try:
+        topic = topic_named(state, name)
+    except UnknownTopicOrPartition as error:
+        return error
+    return topic, TopicTarget.of(state, topic)
+
+
+def _checked_rows(topics: _Topics, batch: ProducerBatch, now_ms: int) -> FileRows | EosLogError:
+    try:
+        return _file_rows(topics, batch, now_ms)
+    except EosLogError as error:
+        return error
+
+
+def _file_rows(topics: _Topics, batch: ProducerBatch, now_ms: int) -> FileRows:
+    """Return the rows of a batch as a file stores them.
+
+    Raises:
+        UnknownTopicOrPartition, SchemaMismatch, InvalidRecord
+        InvalidRequest: an argument has the wrong type or is out of range, or there are no rows.
+    """
+    if not isinstance(batch, ProducerBatch) or not isinstance(batch.topic, str):
+        raise InvalidRequest(f"a batch is a ProducerBatch with the name of a topic, not {quoted(batch)}")
+    found = topics[batch.topic]
+    if isinstance(found, EosLogError):
+        raise found
+    topic, target = found
+    where = f"topic {topic.topic}, partition {check_partition(topic, batch.partition)}"
+    _check_number(where, "producer_id", batch.producer_id, 2**63)
+    _check_number(where, "producer_epoch", batch.producer_epoch, MAX_EPOCH + 1)
+    _check_number(where, "base_sequence", batch.base_sequence, SEQUENCES)
+    if batch.transactional_id is not None:
+        check_id("transactional id", batch.transactional_id)
+    rows = batch.rows
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise InvalidRequest(f"{where}: rows must be a pyarrow.Table or RecordBatch, not {type(rows).__name__}")
+    if not 0 < rows.num_rows < SEQUENCES:
+        raise InvalidRequest(f"{where}: a batch has 1 to {SEQUENCES - 1} rows, not {rows.num_rows}")
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    return FileRows(target, batch.partition, stored_rows(topic, with_timestamps(topic, table, now_ms)))
+
+
+def _check_number(where: str, name: str, number: object, end: int) -> None:
+    if not is_whole_number(number) or not 0 <= number < end:
+        raise InvalidRequest(f"{where}: {name} must be a whole number from 0 to {end - 1}, not {quoted(number)}")
+
+
+def _requests(store: Session, accepted: Sequence[tuple[ProducerBatch, FileRows]]) -> list[AppendBatches]:
+    """Write the files of the batches in one flush, and return a request for each batch."""
+    if not accepted:
+        return []
+    upload_ms = begin_of_upload_ms(store)
+    writer = DataFileWriter(store.object_store, store.environment.new_id)
+    files = writer.write([rows for _, rows in accepted], store.now_ms(), placement_of_files(store))
+    store.environment.reached("client.producer.files_uploaded")
+    time_ms = store.now_ms()
+    return [
+        AppendBatches(
+            [
+                file.batch(
+                    transactional_id=batch.transactional_id,
+                    producer_id=batch.producer_id,
+                    producer_epoch=batch.producer_epoch,
+                    base_sequence=batch.base_sequence,
+                    upload_ms=upload_ms,
+                    time_ms=time_ms,
+                    registers_producer=batch.transactional_id is None,
+                )
+            ],
+            contents_of([file]),
+        )
+        for (batch, _), file in zip(accepted, files, strict=True)
+    ]
+
+
+def _appended(store: Session, requests: Sequence[AppendBatches]) -> list[AppendedRows | EosLogError]:
+    answers: list[AppendedRows | EosLogError] = []
+    for start in range(0, len(requests), _MOST_IN_A_RECORD):
+        for answer in store.append(AppendMany(requests[start : start + _MOST_IN_A_RECORD])):
+            answers.append(answer if isinstance(answer, EosLogError) else answer[0])
+    return answers

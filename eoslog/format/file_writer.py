@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from eoslog.format.checked_files import crc32c, footer_crc32c
 from eoslog.format.data_file import encode_data_file, with_offset_deltas
+from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.statistics import encode_statistics
 from eoslog.format.topic_schemas import conform, file_schema
 from eoslog.state.entry_fields import FileReference, SharedPosition, shared_object_path
@@ -157,8 +158,8 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class FileRows:
-    """The rows of one file, in the topic's own schema."""
+class NewFile:
+    """Rows that become one file, in the topic's own schema."""
 
     target: TopicTarget
     partition: int
@@ -173,9 +174,9 @@ class _Buffer:
     bytes: int = 0
     rows: int = 0
 
-    def file_rows(self) -> FileRows:
+    def new_file(self) -> NewFile:
         table = self.tables[0] if len(self.tables) == 1 else pa.concat_tables(self.tables)
-        return FileRows(self.target, self.partition, table)
+        return NewFile(self.target, self.partition, table)
 
 
 class Uploads(Protocol):
@@ -235,19 +236,6 @@ def _divided(
         if room_bytes is not None:
             room_bytes -= file.length
     return fitting, others
-
-
-def _groups_of_an_object(files: Sequence[WrittenFile]) -> list[list[WrittenFile]]:
-    """Divide files into groups, each of which fits into one shared object."""
-    groups: list[list[WrittenFile]] = []
-    size = 0
-    for file in files:
-        if not groups or size + file.length > MOST_SHARED_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += file.length
-    return groups
 
 
 def _shared(path: str, files: Sequence[WrittenFile]) -> tuple[list[WrittenFile], bytes]:
@@ -353,13 +341,13 @@ class DataFileWriter:
         self, keys: Sequence[tuple[str, int]], append_time_ms: int, placement: Placement = OBJECTS_ONLY
     ) -> list[WrittenFile]:
         buffers = [self._buffers[key] for key in keys]
-        written = self.write([buffer.file_rows() for buffer in buffers if buffer.rows], append_time_ms, placement)
+        written = self.write([buffer.new_file() for buffer in buffers if buffer.rows], append_time_ms, placement)
         for key in keys:
             self._bytes -= self._buffers.pop(key).bytes
         return written
 
     def write(
-        self, files: Sequence[FileRows], append_time_ms: int, placement: Placement = OBJECTS_ONLY
+        self, files: Sequence[NewFile], append_time_ms: int, placement: Placement = OBJECTS_ONLY
     ) -> list[WrittenFile]:
         """Write files of these rows, without collecting them. Return the files in the same order.
 
@@ -395,7 +383,7 @@ class DataFileWriter:
         placed = {file.path: file for file in inline + self._put(may_share, [*of_published, *large], placement)}
         return [placed[file.path] for file in files]
 
-    def _encoded(self, rows: FileRows, append_time_ms: int) -> WrittenFile:
+    def _encoded(self, rows: NewFile, append_time_ms: int) -> WrittenFile:
         """Return rows as a file with its content."""
         target, table = rows.target, rows.table
         body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, target.arrow))
@@ -423,7 +411,7 @@ class DataFileWriter:
             may_share: the files that may share objects. One without others is an object of its own.
             own: further files that are objects of their own.
         """
-        groups = _groups_of_an_object(may_share)
+        groups = list(limited_groups(may_share, Limit(lambda file: file.length, MOST_SHARED_BYTES)))
         own = [*own, *(file for group in groups if len(group) == 1 for file in group)]
         groups = [group for group in groups if len(group) > 1]
         objects = list(contents_of(own).items())

@@ -19,7 +19,7 @@ from eoslog.errors import (
     is_whole_number,
     quoted,
 )
-from eoslog.format.file_writer import DataFileWriter, FileRows, TopicTarget, contents_of
+from eoslog.format.file_writer import DataFileWriter, NewFile, TopicTarget, contents_of
 from eoslog.producer.record_accumulator import begin_of_upload_ms, placement_of_files
 from eoslog.producer.rows import stored_rows, with_timestamps
 from eoslog.session.session import Session, check_partition
@@ -65,12 +65,12 @@ def append_many(store: Session, batches: Sequence[ProducerBatch]) -> list[Append
         StoreAccessDenied
     """
     checked = _checked(store, batches)
-    accepted = [(batch, rows) for batch, rows in zip(batches, checked, strict=True) if isinstance(rows, FileRows)]
+    accepted = [(batch, rows) for batch, rows in zip(batches, checked, strict=True) if isinstance(rows, NewFile)]
     answers = iter(_appended(store, _requests(store, accepted)))
     return [rows if isinstance(rows, EosLogError) else next(answers) for rows in checked]
 
 
-def _checked(store: Session, batches: Sequence[ProducerBatch]) -> list[FileRows | EosLogError]:
+def _checked(store: Session, batches: Sequence[ProducerBatch]) -> list[NewFile | EosLogError]:
     """Return the rows of each batch as files store them, or the error that refuses the batch."""
     now_ms = store.now_ms()
     topics = _topics(store, batches, refresh=False)
@@ -103,14 +103,14 @@ def _target(state: StoreState, name: str) -> tuple[Topic, TopicTarget] | EosLogE
     return topic, TopicTarget.of(state, topic)
 
 
-def _checked_rows(topics: _Topics, batch: ProducerBatch, now_ms: int) -> FileRows | EosLogError:
+def _checked_rows(topics: _Topics, batch: ProducerBatch, now_ms: int) -> NewFile | EosLogError:
     try:
-        return _file_rows(topics, batch, now_ms)
+        return _new_file(topics, batch, now_ms)
     except EosLogError as error:
         return error
 
 
-def _file_rows(topics: _Topics, batch: ProducerBatch, now_ms: int) -> FileRows:
+def _new_file(topics: _Topics, batch: ProducerBatch, now_ms: int) -> NewFile:
     """Return the rows of a batch as a file stores them.
 
     Raises:
@@ -135,7 +135,7 @@ def _file_rows(topics: _Topics, batch: ProducerBatch, now_ms: int) -> FileRows:
     if not 0 < rows.num_rows < SEQUENCES:
         raise InvalidRequest(f"{where}: a batch has 1 to {SEQUENCES - 1} rows, not {rows.num_rows}")
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    return FileRows(target, batch.partition, stored_rows(topic, with_timestamps(topic, table, now_ms)))
+    return NewFile(target, batch.partition, stored_rows(topic, with_timestamps(topic, table, now_ms)))
 
 
 def _check_number(where: str, name: str, number: object, end: int) -> None:
@@ -143,7 +143,7 @@ def _check_number(where: str, name: str, number: object, end: int) -> None:
         raise InvalidRequest(f"{where}: {name} must be a whole number from 0 to {end - 1}, not {quoted(number)}")
 
 
-def _requests(store: Session, accepted: Sequence[tuple[ProducerBatch, FileRows]]) -> list[AppendBatches]:
+def _requests(store: Session, accepted: Sequence[tuple[ProducerBatch, NewFile]]) -> list[AppendBatches]:
     """Write the files of the batches in one flush, and return a request for each batch."""
     if not accepted:
         return []

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eoslog.format.file_writer import DataFileWriter, FileRows, Placement, TopicTarget, WrittenFile
+from eoslog.format.file_writer import DataFileWriter, NewFile, Placement, TopicTarget, WrittenFile
 from eoslog.format.partitioner import split_by_partition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
@@ -97,7 +97,7 @@ def test_files_come_back_in_the_order_of_their_rows_wherever_they_go(writer: Dat
     tables = [pa.table({"c": np.random.default_rng(7).integers(0, 256, count, np.uint8)}) for count in counts]
     placement = Placement(inline_bytes=10_000, room_bytes=20_000, shared_bytes=100_000)
 
-    written = writer.write([FileRows(*each) for each in zip(targets, [0] * 6, tables, strict=True)], 0, placement)
+    written = writer.write([NewFile(*each) for each in zip(targets, [0] * 6, tables, strict=True)], 0, placement)
 
     assert [file.record_count for file in written] == counts
     assert [file.content is not None for file in written] == [True, False, False, False, False, True]

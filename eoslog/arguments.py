@@ -8,9 +8,10 @@ the store, such as a slot or a topic, and the call checks it against the store.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
-from eoslog.errors import InvalidOption, is_whole_number, quoted
+from eoslog.errors import InvalidOption
+from eoslog.wording import quoted
 
 Count: TypeAlias = int
 """A whole number of 1 or more."""
@@ -32,6 +33,11 @@ LONGEST_SESSION_TIMEOUT_MS = 1_800_000
 _LEAST = {"Count": 1, "Natural": 0, "Integer": None}
 _OR_NONE = " | None"
 _KINDS = frozenset({"bool", "SessionTimeout", "TimeLimit", "TransactionTimeout", *_LEAST})
+
+
+def is_whole_number(value: object) -> TypeGuard[int]:
+    """Return True for an integer of 64 bits. A boolean is none, although Python counts it as one."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def kinds_of(annotations: Mapping[str, object]) -> dict[str, str]:

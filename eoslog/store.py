@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from eoslog.arguments import Count, Natural, SessionTimeout, TimeLimit, TransactionTimeout
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
 from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.sealing import seal_segments
@@ -32,6 +32,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.opening import open_object_store
 from eoslog.storage.process import cannot_be_pickled
+from eoslog.wording import quoted
 
 if TYPE_CHECKING:
     from eoslog.admin.admin import Admin

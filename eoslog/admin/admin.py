@@ -26,14 +26,7 @@ from eoslog.arguments import Count, Natural
 from eoslog.copying.store_copy import CopyReport, StoreCopy
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import (
-    CorruptRecord,
-    InvalidRequest,
-    InvalidTopic,
-    counted,
-    quoted,
-    shortened,
-)
+from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic
 from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalize_schema
@@ -59,6 +52,7 @@ from eoslog.storage.calls import ExclusiveIterator
 from eoslog.verification.findings import Finding, Progress, no_progress
 from eoslog.verification.repair import Repair, repair_store
 from eoslog.verification.store_checks import verify_store
+from eoslog.wording import counted, quoted, shortened
 
 _logger = logging.getLogger(__name__)
 

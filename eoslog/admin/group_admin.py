@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from eoslog.arguments import Integer, Natural, checked_option, kinds_of
 from eoslog.consumer.offset_lookup import offset_for_time
-from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable, quoted
+from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable
 from eoslog.read.isolation import IsolationLevel
 from eoslog.session.client_options import named_options
 from eoslog.session.idempotent_append import IdempotentAppend
@@ -28,6 +28,7 @@ from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import Group, StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.process import HomeProcess
+from eoslog.wording import quoted
 
 _logger = logging.getLogger(__name__)
 EMPTY, RECONCILING, STABLE = "Empty", "Reconciling", "Stable"

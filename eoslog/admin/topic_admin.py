@@ -13,16 +13,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import ValidationError
 
+from eoslog.arguments import is_whole_number
 from eoslog.delta.delta_schema import delta_schema
-from eoslog.errors import (
-    CorruptRecord,
-    InvalidRequest,
-    InvalidTopic,
-    OffsetOutOfRange,
-    is_whole_number,
-    quoted,
-    unknown,
-)
+from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic, OffsetOutOfRange
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema, without_columns
 from eoslog.producer.new_columns import append_columns
@@ -35,6 +28,7 @@ from eoslog.state.names import TopicPartition, topic_partition
 from eoslog.state.partition_state import Partition, SealedSegment
 from eoslog.state.store_state import ColumnPath, StoreState, Topic
 from eoslog.state.topics import topic_named
+from eoslog.wording import quoted, unknown
 
 ALL_DECIDED = -1
 """All records up to the last stable offset (Kafka's -1: up to the high watermark)."""

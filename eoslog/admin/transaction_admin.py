@@ -18,8 +18,8 @@ from eoslog.admin.transaction_descriptions import (
     transaction_at,
     transaction_filter,
 )
-from eoslog.arguments import Integer
-from eoslog.errors import InvalidRequest, is_whole_number, quoted
+from eoslog.arguments import Integer, is_whole_number
+from eoslog.errors import InvalidRequest
 from eoslog.session.client_options import named_options
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.session.session import Session
@@ -33,6 +33,7 @@ from eoslog.state.transaction_requests import (
     ForceTerminateTransaction,
     unknown_transactional_id,
 )
+from eoslog.wording import quoted
 
 
 class CommittedVersion(NamedTuple):

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRegularExpression, InvalidRequest, is_whole_number, quoted
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidRegularExpression, InvalidRequest
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId, TopicPartition, check_id, names_given
@@ -16,6 +17,7 @@ from eoslog.state.prepared import prepared_state
 from eoslog.state.producer_ids import prepared_identity, task_producer_id, task_transactional_id
 from eoslog.state.store_state import StoreState, Transaction, TransactionState
 from eoslog.state.transaction_requests import unknown_transactional_id
+from eoslog.wording import quoted
 
 COORDINATOR_EPOCH = 0
 """Always 0. Kafka counts here how often the coordinator moved to another broker; eoslog has no such coordinator."""

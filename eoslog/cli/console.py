@@ -24,10 +24,10 @@ from eoslog.errors import (
     SchemaMismatch,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
-    counted,
 )
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.state.store_state import Topic
+from eoslog.wording import counted
 
 _LINES_AT_ONCE = 10_000
 _RECORDS_A_POLL = 2_000

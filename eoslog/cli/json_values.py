@@ -17,8 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from eoslog.errors import SchemaMismatch, without_code
+from eoslog.errors import SchemaMismatch
 from eoslog.format.column_types import Kind, digits_before_point, kind_of, whole_numbers
+from eoslog.wording import without_code
 
 _EXACT = Context(prec=1_000)
 """Enough digits to strip the zeros at the end of any decimal without rounding it."""

@@ -10,7 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from eoslog.cli.options import COMMANDS, GLOBAL_OPTIONS
-from eoslog.errors import EosLogError, nearest
+from eoslog.errors import EosLogError
+from eoslog.wording import nearest
 
 _ERROR = 1
 _INTERRUPTED = 130

@@ -14,7 +14,8 @@ import click
 import eoslog
 from eoslog.cli import completion
 from eoslog.cli.completion import Complete
-from eoslog.errors import InvalidRequest, one_line
+from eoslog.errors import InvalidRequest
+from eoslog.wording import one_line
 
 if TYPE_CHECKING:
     from eoslog.cli.rendering import Columns

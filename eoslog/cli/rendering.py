@@ -22,8 +22,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from eoslog.errors import one_line
 from eoslog.state.names import TopicPartition
+from eoslog.wording import one_line
 
 _MOST_ITEMS = 8
 _LONGEST_TEXT = 200

@@ -28,7 +28,7 @@ from eoslog.cli.rendering import (
     shown,
     time_shown,
 )
-from eoslog.errors import EosLogError, RetriableError, counted
+from eoslog.errors import EosLogError, RetriableError
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.maintenance.append_service import AppendService
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
@@ -37,6 +37,7 @@ from eoslog.state.application_versions import is_sink
 from eoslog.state.store_state import StoreState
 from eoslog.verification.findings import Finding, Severity
 from eoslog.verification.repair import Repair
+from eoslog.wording import counted
 
 _STORE = Columns(
     "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs:time ProbedPutIfAbsent=probe.put_if_absent",

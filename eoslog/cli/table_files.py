@@ -20,12 +20,13 @@ import eoslog
 from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import Param, Session, command
 from eoslog.cli.rendering import progress
-from eoslog.errors import InvalidRequest, SchemaMismatch, TransactionalIdNotFound, counted, without_code
+from eoslog.errors import InvalidRequest, SchemaMismatch, TransactionalIdNotFound
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns
 from eoslog.read.isolation import IsolationLevel
 from eoslog.state.store_state import Topic
+from eoslog.wording import counted, without_code
 
 FORMATS = ("parquet", "csv", "json")
 """The formats of files. ``json`` has a JSON object a line."""

@@ -19,7 +19,7 @@ from eoslog.admin.topic_admin import (
 from eoslog.cli import completion
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, parsed
 from eoslog.cli.rendering import Columns, shown, title_of
-from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition, counted
+from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.format.arrow_input import TYPE_NAMES, type_named
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.session.description import shown_url
@@ -29,6 +29,7 @@ from eoslog.state.names import TopicPartition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
+from eoslog.wording import counted
 
 
 def _column(text: str) -> pa.Field[Any]:

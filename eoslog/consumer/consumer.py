@@ -11,24 +11,14 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
-from eoslog.arguments import Count, Natural, SessionTimeout
+from eoslog.arguments import Count, Natural, SessionTimeout, is_whole_number
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
 from eoslog.consumer.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.consumer.reset_policy import parse_reset_policy
 from eoslog.consumer.subscription import Assignment, RebalanceListener, RebalanceListeners, Subscription
-from eoslog.errors import (
-    FencedInstanceId,
-    IllegalState,
-    InvalidOption,
-    InvalidRequest,
-    UnstableOffsetCommit,
-    Wakeup,
-    is_whole_number,
-    quoted,
-    shortened,
-)
+from eoslog.errors import FencedInstanceId, IllegalState, InvalidOption, InvalidRequest, UnstableOffsetCommit, Wakeup
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.session.client_options import CONSUMER_CALLS, named_options, named_otherwise
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
@@ -42,6 +32,7 @@ from eoslog.storage.calls import Call, Exclusive
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
+from eoslog.wording import quoted, shortened
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from eoslog.errors import RecordDeserializationFailed, quoted
+from eoslog.errors import RecordDeserializationFailed
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
 from eoslog.session.serializers import Deserializer
 from eoslog.state.store_state import Topic
+from eoslog.wording import quoted
 
 _OFFSET = pa.field("offset", pa.int64())
 _TRANSACTION = tuple(name for name in TRANSACTION_COLUMNS.names if name != "_control")

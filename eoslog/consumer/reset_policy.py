@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
 from eoslog.session.metrics import parse_duration
+from eoslog.wording import quoted
 
 ResetPolicy = str | timedelta
 """``earliest``, ``latest`` or ``none``; or a duration: start at the rows of the last hour, for example (KIP-1106)."""

@@ -13,13 +13,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
+from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.log.slots import CheckpointReference
 from eoslog.session.description import COPY_DIRECTORY
 from eoslog.state.entry_fields import Hex, Milliseconds, SharedPosition
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 from eoslog.storage.put_once import put_once
+from eoslog.wording import first_problem
 
 FORMAT_VERSION = 1
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from eoslog.errors import CorruptRecord, InvalidEntry, without_code
+from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.segment_index import batches_of_index
@@ -26,6 +26,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 from eoslog.verification.findings import READS_BEFORE_REPORT, Progress
+from eoslog.wording import without_code
 
 MOST_BYTES = 128 << 20
 """The largest total size of a group's files (bytes). A larger file is a group of its own."""

@@ -20,14 +20,7 @@ from dataclasses import dataclass, field
 from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions
 from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped, files_as_objects
 from eoslog.copying.identity import with_new_identity
-from eoslog.errors import (
-    CorruptRecord,
-    InvalidRequest,
-    NotAStore,
-    StoreAlreadyExists,
-    StoreUnavailable,
-    quoted,
-)
+from eoslog.errors import CorruptRecord, InvalidRequest, NotAStore, StoreAlreadyExists, StoreUnavailable
 from eoslog.log.checkpoint import read_checkpoint, write_checkpoint
 from eoslog.log.log import Log
 from eoslog.log.slots import CheckpointEntry, CheckpointReference, SlotRecord, encode_line, slot_body, slot_path
@@ -48,6 +41,7 @@ from eoslog.storage.probe import probe_put_if_absent
 from eoslog.storage.put_once import put_once
 from eoslog.verification.findings import Finding, Progress, Severity, no_progress
 from eoslog.verification.store_checks import verify
+from eoslog.wording import quoted
 
 _logger = logging.getLogger(__name__)
 _MOST_PLANS = 10

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema, nearest, quoted, shortened
+from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema
 from eoslog.state.names import is_text
+from eoslog.wording import nearest, quoted, shortened
 
 _CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 """The errors of a conversion of another library's columns to Arrow."""

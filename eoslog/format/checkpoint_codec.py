@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, TypeAdapter, ValidationError
 
-from eoslog.errors import CorruptRecord, InvalidTopic, first_problem, without_code
+from eoslog.errors import CorruptRecord, InvalidTopic
 from eoslog.format.partition_rows import (
     NULLABLE_IN_PARTITIONS,
     PARTITIONS_PREFIX,
@@ -73,6 +73,7 @@ from eoslog.state.store_state import (
     TransactionState,
 )
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion, TransactionPrepared
+from eoslog.wording import first_problem, without_code
 
 _Slot = Annotated[int, Field(strict=True, ge=0, lt=2**43)]
 _Time = Annotated[int, Field(strict=True, ge=NO_TIME, lt=2**53)]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.errors import shortened
 from eoslog.format.column_types import declare, kind_of, parts, with_parts, without_hidden_nulls
+from eoslog.wording import shortened
 
 _MOST_BYTES = 2**31 - 1
 """The most bytes of text, or elements of lists, in one array of a stored type."""

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from eoslog.errors import CorruptRecord, without_code
+from eoslog.errors import CorruptRecord
 from eoslog.format.batch_columns import BatchColumns, decode_batches
 from eoslog.format.checked_files import read_file, read_files
 from eoslog.format.partition_rows import BATCHES_SCHEMA, batch_row
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, SealedSegment
 from eoslog.storage.object_store import ObjectStore
+from eoslog.wording import without_code
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

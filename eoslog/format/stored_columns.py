@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from eoslog.errors import CorruptRecord, InvalidEntry, without_code
+from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, Partition, SealedSegment
 from eoslog.state.partitions import check_file_place
 from eoslog.state.store_state import Topic
+from eoslog.wording import without_code
 
 LEAST_COMPRESSED_BYTES = 2048
 """Smaller Arrow data (bytes) is stored without compression. Starting the codec for each column would take longer than

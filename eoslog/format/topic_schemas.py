@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eoslog.errors import CorruptRecord, InvalidEntry, SchemaMismatch, UnsupportedSchema, quoted
+from eoslog.errors import CorruptRecord, InvalidEntry, SchemaMismatch, UnsupportedSchema
 from eoslog.format.column_casts import LossyCast, cast_losslessly, problem_of
 from eoslog.format.column_ids import OFFSET_DELTA_ID, ColumnIds, assigned_ids, field_with_id, ids_of, with_ids
 from eoslog.format.column_types import (
@@ -30,6 +30,7 @@ from eoslog.format.column_types import (
 )
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.state.store_state import ColumnPath, Topic
+from eoslog.wording import quoted
 
 HEADERS_TYPE: pa.DataType = pa.list_(
     pa.field(

@@ -13,11 +13,12 @@ from typing import Annotated, TypeVar
 import google_crc32c
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
+from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.log.machine import Machine
 from eoslog.log.slots import FORMAT_VERSION, CheckpointReference, checkpoint_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+from eoslog.wording import first_problem
 
 S = TypeVar("S")
 INLINE_PART_BYTES = 64 << 10

@@ -23,7 +23,6 @@ from eoslog.errors import (
     StoreAccessDenied,
     StoreUnavailable,
     UnsupportedFormat,
-    without_code,
 )
 from eoslog.log.append_queue import AppendAttempts, Proposal
 from eoslog.log.appender import Appender, OwnService
@@ -39,6 +38,7 @@ from eoslog.log.slots import (
 from eoslog.storage import tracing
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
+from eoslog.wording import without_code
 
 S = TypeVar("S")
 T = TypeVar("T")

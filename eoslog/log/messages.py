@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
-from eoslog.errors import InvalidRequest, first_problem
+from eoslog.errors import InvalidRequest
+from eoslog.wording import first_problem
 
 MOST_REQUESTS = 1024
 """The largest number of requests in a message."""

@@ -17,15 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eoslog.errors import (
-    CorruptRecord,
-    EosLogError,
-    InvalidEntry,
-    NotAStore,
-    StoreUnavailable,
-    first_problem,
-    without_code,
-)
+from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, NotAStore, StoreUnavailable
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint
 from eoslog.log.machine import Machine
 from eoslog.log.slots import (
@@ -46,6 +38,7 @@ from eoslog.log.slots import (
 )
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+from eoslog.wording import first_problem, without_code
 
 S = TypeVar("S")
 T = TypeVar("T")

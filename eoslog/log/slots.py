@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
-from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
+from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.storage.object_store import ObjectStore
+from eoslog.wording import first_problem
 
 FORMAT_VERSION = 1
 LARGEST_RECORD_BYTES = 64 << 20

@@ -22,7 +22,6 @@ from eoslog.errors import (
     PutIfAbsentUnsupported,
     RetriableError,
     UnsupportedFormat,
-    quoted,
 )
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.slots import CheckpointReference
@@ -51,6 +50,7 @@ from eoslog.state.group_members import ChangeGroup
 from eoslog.state.names import TopicPartition, names_given
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Backoff
+from eoslog.wording import quoted
 
 _logger = logging.getLogger(__name__)
 RETRY = Backoff(first_ms=1_000, longest_ms=60_000)

@@ -26,8 +26,6 @@ from eoslog.errors import (
     RequestTimedOut,
     RetriableError,
     TransactionAborted,
-    counted,
-    quoted,
 )
 from eoslog.format.arrow_input import ArrowStream
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
@@ -66,6 +64,7 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
+from eoslog.wording import counted, quoted
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)

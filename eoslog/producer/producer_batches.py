@@ -11,14 +11,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from eoslog.errors import (
-    EosLogError,
-    InvalidRequest,
-    SchemaMismatch,
-    UnknownTopicOrPartition,
-    is_whole_number,
-    quoted,
-)
+from eoslog.arguments import is_whole_number
+from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.format.file_writer import DataFileWriter, NewFile, TopicTarget, contents_of
 from eoslog.producer.record_accumulator import begin_of_upload_ms, placement_of_files
 from eoslog.producer.rows import stored_rows, with_timestamps
@@ -28,6 +22,7 @@ from eoslog.state.sequences import MAX_EPOCH, SEQUENCES
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_requests import AppendBatches, AppendedRows, AppendMany
+from eoslog.wording import quoted
 
 _MOST_IN_A_RECORD = 1024
 """The largest number of batches in a record. With the longest statistics and names they still fit into a slot."""

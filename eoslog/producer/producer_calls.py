@@ -24,8 +24,6 @@ from eoslog.errors import (
     StoreAccessDenied,
     TransactionAbortable,
     UnsupportedFormat,
-    quoted,
-    without_code,
 )
 from eoslog.producer.transaction_span import TransactionSpan
 from eoslog.session.metrics import CALL_TIMES, CallTimes
@@ -33,6 +31,7 @@ from eoslog.session.time_limits import LONGEST_WAIT_MS, TimeLimits
 from eoslog.storage.calls import Call, Exclusive
 from eoslog.storage.environment import Environment
 from eoslog.storage.process import HomeProcess
+from eoslog.wording import quoted, without_code
 
 P = ParamSpec("P")
 T = TypeVar("T")

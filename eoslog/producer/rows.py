@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, quoted, without_code
+from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch
 from eoslog.format.arrow_input import ArrowStream, table_of
 from eoslog.format.column_types import kind_of
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
@@ -20,6 +20,7 @@ from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.session.session import check_partition
 from eoslog.state.names import is_text
 from eoslog.state.store_state import Topic
+from eoslog.wording import quoted, without_code
 
 _RECORD_TYPES = RECORDS_SCHEMA.types
 

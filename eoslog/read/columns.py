@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
 from eoslog.format.topic_schemas import HEADERS_TYPE, stored_schema
 from eoslog.state.store_state import Topic
+from eoslog.wording import quoted
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 CREATE_TIME = 0

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, OffsetOutOfRange, is_whole_number, quoted
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns
 from eoslog.read.committed_rows import rows_by_commit
@@ -20,6 +21,7 @@ from eoslog.state.partition_state import NO_SLOT, Partition
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.calls import ExclusiveIterator
+from eoslog.wording import quoted
 
 
 class CommittedTransaction(NamedTuple):

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, is_whole_number, quoted
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat
 from eoslog.log.slots import SlotRecord, records_backwards
 from eoslog.session.session import Session
 from eoslog.state.entries import (
@@ -33,6 +34,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch, TransactionEnded, WrittenRows
 from eoslog.storage.calls import ExclusiveIterator
+from eoslog.wording import quoted
 
 _NO_CHANGE = frozenset(
     {

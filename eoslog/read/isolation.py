@@ -7,9 +7,10 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
 from eoslog.format.batch_columns import BatchColumns
 from eoslog.state.partition_state import Batch, Outcome, Partition
+from eoslog.wording import quoted
 
 
 class IsolationLevel(StrEnum):

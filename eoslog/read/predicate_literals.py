@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.errors import quoted
 from eoslog.format.column_types import digits_before_point, kind_of, whole_numbers
 from eoslog.format.statistics import Value, order
 from eoslog.read.predicate import Below, Condition, Not, OneOf
+from eoslog.wording import quoted
 
 
 class LiteralKind(Enum):

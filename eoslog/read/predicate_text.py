@@ -9,11 +9,12 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
 from eoslog.read.columns import available_columns
 from eoslog.read.predicate import AllOf, AnyOf, Condition, Constant, IsNull, Not, OneOf, Predicate, StartsWith
 from eoslog.read.predicate_literals import CannotCompare, Literal, LiteralKind, below, one_of
 from eoslog.state.store_state import Topic
+from eoslog.wording import quoted
 
 SUPPORTED = (
     "comparisons of a column with a literal (=, <>, <=>, <, <=, >, >=, IN, BETWEEN, IS NULL, IS TRUE, LIKE 'prefix%') "

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, is_whole_number, quoted, shortened
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidOption
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
@@ -34,6 +35,7 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.calls import ExclusiveIterator
 from eoslog.storage.object_store import ObjectStore
+from eoslog.wording import quoted, shortened
 
 if TYPE_CHECKING:
     import pandas

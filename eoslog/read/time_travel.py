@@ -9,9 +9,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from eoslog.errors import InvalidOption, OffsetOutOfRange, is_whole_number, quoted
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
+from eoslog.wording import quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WITH_ZONE = "give a datetime with a time zone, as 2026-01-31T12:00:00Z, or milliseconds since the epoch"

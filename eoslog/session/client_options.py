@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
-from eoslog.arguments import checked_option, kinds_of, read_option
-from eoslog.errors import InvalidOption, is_whole_number, quoted, shortened, unknown
+from eoslog.arguments import checked_option, is_whole_number, kinds_of, read_option
+from eoslog.errors import InvalidOption
+from eoslog.wording import quoted, shortened, unknown
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,11 +9,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eoslog.errors import CorruptRecord, EosLogError, NotAStore, UnsupportedFormat, first_problem, quoted
+from eoslog.errors import CorruptRecord, EosLogError, NotAStore, UnsupportedFormat
 from eoslog.log.replica import LogConfig
 from eoslog.log.slots import SLOTS
 from eoslog.state.features import check_features
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+from eoslog.wording import first_problem, quoted
 
 DESCRIPTION_PATH = "eoslog.json"
 COPY_DIRECTORY = ".copy/"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eoslog.errors import InvalidRequest, UnknownTopicOrPartition, is_whole_number, quoted, shortened
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidRequest, UnknownTopicOrPartition
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import LONGEST_METADATA, GroupOffset, GroupOffsets
 from eoslog.state.names import TopicPartition, check_id, is_text, topic_partition
 from eoslog.state.store_state import StoreState
+from eoslog.wording import quoted, shortened
 
 
 class OffsetAndMetadata(NamedTuple):

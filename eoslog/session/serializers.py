@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from eoslog.errors import InvalidOption, SerializationFailed, quoted
+from eoslog.errors import InvalidOption, SerializationFailed
+from eoslog.wording import quoted
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
 """Its argument is a key or a value, never None."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from eoslog.arguments import is_whole_number
 from eoslog.errors import (
     CommitStateUnknown,
     EosLogError,
@@ -25,9 +26,6 @@ from eoslog.errors import (
     RetriableError,
     StoreAlreadyExists,
     UnknownTopicOrPartition,
-    is_whole_number,
-    quoted,
-    shortened,
 )
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.log.append_queue import AppendAttempts
@@ -61,6 +59,7 @@ from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY, probe_put_if_absent
 from eoslog.storage.process import HomeProcess
 from eoslog.storage.put_once import put_once
+from eoslog.wording import quoted, shortened
 
 T = TypeVar("T")
 _LARGEST_PROBE = 100

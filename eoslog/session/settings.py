@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from eoslog.arguments import read_option
-from eoslog.errors import InvalidOption, nearest, unknown
+from eoslog.errors import InvalidOption
 from eoslog.format.file_writer import MOST_INLINE_BYTES, MOST_SHARED_BYTES
 from eoslog.log.replica import LogConfig
 from eoslog.state.expiry import (
@@ -31,6 +31,7 @@ from eoslog.state.expiry import (
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
 from eoslog.storage.s3_options import S3Options
+from eoslog.wording import nearest, unknown
 
 _logger = logging.getLogger(__name__)
 CONFIG_VARIABLE = "EOSLOG_CONFIG"

@@ -17,10 +17,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed, counted
+from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
 from eoslog.state.draft import Draft
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
+from eoslog.wording import counted
 
 _PLACE = "spark-checkpoint-"
 """How the name of a checkpoint's place begins."""

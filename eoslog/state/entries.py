@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
-from eoslog.errors import InvalidTopic, quoted, unknown
+from eoslog.errors import InvalidTopic
 from eoslog.state.entry_fields import (
     Count,
     FileReference,
@@ -27,6 +27,7 @@ from eoslog.state.entry_fields import (
 )
 from eoslog.state.group_entries import GroupChanged, GroupDeleted, GroupOffsetsDeleted, OffsetsCommitted
 from eoslog.state.transaction_entries import BatchAppended, ProducerInitialized, TransactionEnded, TransactionPrepared
+from eoslog.wording import quoted, unknown
 
 
 class StoreCreated(Model):

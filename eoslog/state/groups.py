@@ -10,20 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eoslog.errors import (
-    FencedInstanceId,
-    GroupIdNotFound,
-    GroupNotEmpty,
-    IllegalGeneration,
-    UnknownMember,
-    none_named,
-)
+from eoslog.errors import FencedInstanceId, GroupIdNotFound, GroupNotEmpty, IllegalGeneration, UnknownMember
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, NO_TIME
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import CommittedOffset, Group, Member, StoreState
+from eoslog.wording import none_named
 
 EMPTY_GROUP = Group(0, {}, {})
 _POLL_AGAIN = "Poll again: the consumer then goes on from the committed offsets of the partitions that it has"

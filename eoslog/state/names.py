@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRequest, InvalidTopic, is_whole_number, quoted
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidRequest, InvalidTopic
+from eoslog.wording import quoted
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST_ID = 1024

@@ -9,14 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import groupby
 
-from eoslog.errors import (
-    InvalidEntry,
-    InvalidTxnState,
-    OffsetOutOfRange,
-    StagedFilesExpired,
-    UnknownTopicOrPartition,
-    quoted,
-)
+from eoslog.errors import InvalidEntry, InvalidTxnState, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.state.draft import Draft
 from eoslog.state.entries import SegmentSealed, TopicConfig
 from eoslog.state.entry_fields import FileReference, SharedPosition
@@ -34,6 +27,7 @@ from eoslog.state.partition_state import (
 from eoslog.state.sequences import check_sequence, move_segment_start, with_batch, with_marker
 from eoslog.state.store_state import Moment, PendingDeletion, StoreState, Topic
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
+from eoslog.wording import quoted
 
 LONGEST_EMBEDDED_MS = 6 * 3600 * 1000
 """A segment with rows in records or shared objects may be sealed after this time (ms), however small it is."""

@@ -11,14 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from eoslog.errors import (
-    InvalidEntry,
-    InvalidRequest,
-    InvalidTransactionTimeout,
-    InvalidTxnState,
-    is_whole_number,
-    quoted,
-)
+from eoslog.arguments import is_whole_number
+from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffset, GroupOffsets
 from eoslog.state.groups import check_offsets, committed_offset
@@ -28,6 +22,7 @@ from eoslog.state.producer_ids import ProducerIdentity, check_identity, prepared
 from eoslog.state.sequences import MAX_EPOCH
 from eoslog.state.store_state import GroupPartition, StoreState, Transaction, TransactionState
 from eoslog.state.transaction_entries import StagedBatch, TransactionPrepared
+from eoslog.wording import quoted
 
 DEFAULT_PREPARED_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 MOST_PREPARED_FILES = 50_000

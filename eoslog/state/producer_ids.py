@@ -9,6 +9,7 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import NamedTuple
 
+from eoslog.arguments import is_whole_number
 from eoslog.errors import (
     InvalidEntry,
     InvalidProducerEpoch,
@@ -18,8 +19,6 @@ from eoslog.errors import (
     ProducerFenced,
     RecordFull,
     UnknownProducerId,
-    is_whole_number,
-    quoted,
 )
 from eoslog.state.draft import Draft
 from eoslog.state.names import check_id
@@ -27,6 +26,7 @@ from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.sequences import LAST_USABLE_EPOCH, MAX_EPOCH
 from eoslog.state.store_state import IdempotentProducer, StoreState, Transaction, TransactionState
 from eoslog.state.transaction_entries import ProducerInitialized
+from eoslog.wording import quoted
 
 IDS_OF_SLOT = 1 << 20
 """The number of producer ids that a slot can give out."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat, first_problem
+from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
 from eoslog.state import expiry as group_deletion
 from eoslog.state import group_members as members
 from eoslog.state import groups, partitions, prepared, producer_ids, topics, transactions
@@ -24,6 +24,7 @@ from eoslog.state.log_start import move_log_start
 from eoslog.state.segment_replacement import clean_log, replace_segments
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import StoreState
+from eoslog.wording import first_problem
 
 
 def _create_store(draft: Draft, entry: StoreCreated) -> None:

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eoslog.errors import (
-    InvalidEntry,
-    InvalidRequest,
-    InvalidTopic,
-    TopicAlreadyExists,
-    UnknownTopicOrPartition,
-    counted,
-    none_named,
-    quoted,
-)
+from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.state.draft import Draft
 from eoslog.state.entries import (
     PartitionsCreated,
@@ -32,6 +23,7 @@ from eoslog.state.names import check_topic_name
 from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import oldest_record_of, oldest_shared_ms_of
 from eoslog.state.store_state import PendingDeletion, SchemaVersion, StoreState, Topic
+from eoslog.wording import counted, none_named, quoted
 
 
 def topic_named(state: StoreState | Draft, name: str) -> Topic:

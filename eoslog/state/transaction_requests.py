@@ -20,7 +20,6 @@ from eoslog.errors import (
     Replayed,
     TransactionAborted,
     TransactionalIdNotFound,
-    none_named,
 )
 from eoslog.state.application_versions import check_application_version
 from eoslog.state.draft import Draft
@@ -54,6 +53,7 @@ from eoslog.state.transactions import (
     overdue_transactions,
     with_prepared_summary,
 )
+from eoslog.wording import none_named
 
 _MOST_ABORTED_A_RECORD = 100
 _MOST_PARTITIONS_ABORTED_A_RECORD = 50_000

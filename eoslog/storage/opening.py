@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from eoslog.arguments import checked_option, read_option
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.s3_options import S3Options
+from eoslog.wording import quoted
 
 _FORMS = "a local path, file:///path, memory://name, s3://bucket/prefix"
 _URL = re.compile(r"\s*([a-zA-Z][a-zA-Z0-9+.-]+):(/?)")

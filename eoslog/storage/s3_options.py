@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eoslog.arguments import Count, Natural, checked_option, kinds_of, read_option
-from eoslog.errors import InvalidOption, quoted, unknown
+from eoslog.errors import InvalidOption
+from eoslog.wording import quoted, unknown
 
 _ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 

@@ -8,12 +8,13 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from eoslog.admin.group_admin import GroupDescription, OffsetChange, OffsetReset, describe_group, state_of
-from eoslog.errors import EosLogError, InvalidOption, quoted
+from eoslog.errors import EosLogError, InvalidOption
 from eoslog.state.names import TopicPartition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import Group, StoreState
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.pages import Listing, Moved, Page, Query, with_zone
+from eoslog.wording import quoted
 
 _RESETS = {
     "to_earliest": "the first offset",

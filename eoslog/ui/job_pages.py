@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eoslog.errors import TransactionalIdNotFound, quoted
+from eoslog.errors import TransactionalIdNotFound
 from eoslog.read.history import Operation
 from eoslog.state.store_state import ApplicationVersionKey, LastCommit, LastVersion, StoreState, Transaction
 from eoslog.ui.console_store import RECENT_SLOTS, ConsoleStore
 from eoslog.ui.pages import Listing, Page, Query
+from eoslog.wording import quoted
 
 _COMMITS = 50
 

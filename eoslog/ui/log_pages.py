@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
 from eoslog.log.slots import SlotRecord, encode_line, first_line, records_backwards, slot_path
 from eoslog.storage.object_store import ObjectNotFound
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.display import lines, pretty
 from eoslog.ui.pages import Page, Query
+from eoslog.wording import quoted
 
 SLOTS = 50
 _LARGEST_SHOWN_BYTES = 256 << 10

@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from eoslog.errors import InvalidOption, UnknownTopicOrPartition, quoted
+from eoslog.errors import InvalidOption, UnknownTopicOrPartition
 from eoslog.ui import display
+from eoslog.wording import quoted
 
 T = TypeVar("T")
 S = TypeVar("S")

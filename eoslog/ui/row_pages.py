@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.consumer.offset_lookup import offset_for_time
-from eoslog.errors import InvalidOption, OffsetOutOfRange, quoted
+from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.partitioner import partition_for_key, partitions_for_keys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import HEADERS_COLUMN, TRANSACTION_COLUMNS
@@ -29,6 +29,7 @@ from eoslog.state.topics import topic_named
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, Cell, cell, pretty
 from eoslog.ui.pages import Page, Query, with_zone
+from eoslog.wording import quoted
 
 ROWS = 50
 _MOST_COLUMNS = 100

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from eoslog.admin.transaction_admin import LastCommitted, last_committed
 from eoslog.admin.transaction_descriptions import TransactionDescription, describe_transaction
-from eoslog.errors import InvalidOption, InvalidRequest, TransactionalIdNotFound, quoted
+from eoslog.errors import InvalidOption, InvalidRequest, TransactionalIdNotFound
 from eoslog.read.history import Operation
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import Outcome, Partition
 from eoslog.state.store_state import StoreState, Transaction, TransactionState
 from eoslog.ui.console_store import RECENT_SLOTS, ConsoleStore
 from eoslog.ui.pages import Listing, Moved, Page, Query
+from eoslog.wording import quoted
 
 _FILTERS = ("all", "open", "prepared", "committed", "aborted", "fenced")
 _COUNTED = ("open", "prepared", "fenced")

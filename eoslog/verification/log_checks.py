@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from eoslog.errors import CorruptRecord, InvalidEntry, NotAStore, without_code
+from eoslog.errors import CorruptRecord, InvalidEntry, NotAStore
 from eoslog.format.checked_files import check_file
 from eoslog.log.checkpoint import CheckpointRoot, decode_root, inline_body
 from eoslog.log.log import Log
@@ -33,6 +33,7 @@ from eoslog.verification.slot_checks import (
     with_unlisted,
     without_adjoining_orphans,
 )
+from eoslog.wording import without_code
 
 
 def opened(log: Log[StoreState]) -> tuple[Replica[StoreState] | None, str]:

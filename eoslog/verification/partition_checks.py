@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.errors import CorruptRecord, without_code
+from eoslog.errors import CorruptRecord
 from eoslog.format.checked_files import check_file, check_footer, read_file, stored_file
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file, open_data_file, read_data_file
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
@@ -34,6 +34,7 @@ from eoslog.storage.object_store import ObjectInfo, ObjectStore
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, finding, of_broken
 from eoslog.verification.live_files import Live
 from eoslog.verification.unknown_files import count_unreferenced
+from eoslog.wording import without_code
 
 _TIMESTAMP = "timestamp"
 _EXACT = Context(prec=38)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eoslog.errors import CorruptRecord, UnsupportedFormat, without_code
+from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.log.slots import (
     LARGEST_RECORD_BYTES,
     SLOTS,
@@ -23,6 +23,7 @@ from eoslog.log.slots import (
 )
 from eoslog.storage.object_store import ObjectStore, StoredObject
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, finding
+from eoslog.wording import without_code
 
 _MOST_ADJOINING_ORPHANS = 16
 """Look for orphan records only in this many slots above the oldest one. A broken chain further up is damage, because

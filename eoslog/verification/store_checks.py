@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eoslog.errors import CorruptRecord, NotAStore, without_code
+from eoslog.errors import CorruptRecord, NotAStore
 from eoslog.log.log import Log
 from eoslog.log.slots import SLOTS
 from eoslog.session.description import DESCRIPTION_PATH, StoreDescription, decode_description
@@ -29,6 +29,7 @@ from eoslog.verification.live_files import Live
 from eoslog.verification.log_checks import LogVerification, verify_log
 from eoslog.verification.partition_checks import PartitionVerification
 from eoslog.verification.unknown_files import find_irregular, find_unexpected
+from eoslog.wording import without_code
 
 
 def verify_store(store: Session, topic: str | None, with_data: bool, progress: Progress) -> Iterator[Finding]:

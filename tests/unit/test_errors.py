@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import LONGEST_MESSAGE, CorruptRecord, without_code
+from eoslog.errors import CorruptRecord
+from eoslog.wording import LONGEST_MESSAGE, without_code
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from eoslog.errors import InvalidOption, unknown
+from eoslog.errors import InvalidOption
 from eoslog.producer.job import WorkVersion
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import timestamp_ms
 from eoslog.read.topics_snapshot import TopicSelection
 from eoslog.session.client_options import warn_of_ignored
 from eoslog.session.settings import load_settings
+from eoslog.wording import unknown
 from pyspark_eoslog.options.offset_options import OffsetsOption, ending_offsets, starting_offsets
 from pyspark_eoslog.options.values import (
     boolean,

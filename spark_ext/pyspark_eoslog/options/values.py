@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption
+from eoslog.wording import quoted
 
 _LARGEST = 2**63 - 1
 _MOST_DIGITS = 100

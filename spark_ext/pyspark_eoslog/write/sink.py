@@ -17,16 +17,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from eoslog import Store
-from eoslog.errors import (
-    EosLogError,
-    IllegalState,
-    InvalidOption,
-    InvalidRequest,
-    Replayed,
-    UnknownTopicOrPartition,
-    counted,
-)
+from eoslog.errors import EosLogError, IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
 from eoslog.producer.job import Job, Place, work_content
+from eoslog.wording import counted
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.pyspark_version import is_at_least
 from pyspark_eoslog.worker import mark_current, plain_errors, store_with_id, this_worker

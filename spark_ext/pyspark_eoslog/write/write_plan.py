@@ -21,11 +21,11 @@ from eoslog.errors import (
     SchemaMismatch,
     UnknownTopicOrPartition,
     UnsupportedSchema,
-    without_code,
 )
 from eoslog.format.topic_schemas import RESERVED_NAMES, decode_schema, encode_schema, stored_schema
 from eoslog.producer.job import Job, write_targets
 from eoslog.producer.new_columns import NewColumns, missing_columns, with_columns
+from eoslog.wording import without_code
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.spark_schemas import arrow_schema, described_columns
 from pyspark_eoslog.worker import new_store, recently_verified_store, verified_store

@@ -15,12 +15,12 @@ import pytest
 import eoslog
 from eoslog import errors
 from eoslog.consumer.consumer import Consumer
-from eoslog.errors import nearest
 from eoslog.producer.producer import Producer
 from eoslog.session import client_options
 from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG
 from eoslog.storage.s3_options import S3Options
 from eoslog.store import Store
+from eoslog.wording import nearest
 
 
 @pytest.fixture(autouse=True)

@@ -85,6 +85,8 @@ class TransactionAborted(AbortableError):
 class InvalidProducerEpoch(AbortableError):
     """The producer's epoch has ended, because a timeout or an administrator aborted its transaction.
 
+    A batch of a producer without transactional id has an old epoch if its producer has raised the epoch since.
+
     Abort the transaction and continue (KIP-588). Kafka lists this error with those that end a client, but gives the
     same advice.
     """

@@ -24,8 +24,8 @@ from eoslog.state.topics import topic_named
 from eoslog.state.transaction_requests import AppendBatches, AppendedRows, AppendMany
 from eoslog.wording import quoted
 
-_MOST_IN_A_RECORD = 1024
-"""The largest number of batches in a record. With the longest statistics and names they still fit into a slot."""
+MOST_BATCHES = 1024
+"""The largest number of batches in a call. With the longest statistics and names they still fit into a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,23 @@ def append_many(store: Session, batches: Sequence[ProducerBatch]) -> list[Append
     """Append batches of several producers. Return the offsets of each batch, or the error that refuses it, in order.
 
     A refused batch does not affect the others. The batches of a producer in a partition are checked in their order, so
-    their sequences follow each other. All batches go into one record, and small ones need no other request. Only more
-    than 1,024 batches take several records.
+    their sequences follow each other. All batches go into one record, and small ones need no other request.
+
+    Args:
+        batches: at most 1,024 batches.
 
     Raises:
-        RetriableError: it concerns all batches. After ``CommitStateUnknown`` some may have landed. Repeat the call with
-            the same sequences: a batch that has landed gets its offset again.
+        RetriableError: it concerns all batches. After ``CommitStateUnknown`` they may have landed. Repeat the call with
+            the same sequences: no batch is appended twice. The answer for a batch that has landed has the offset -1 if
+            its producer has written five later batches to the partition. The batch is refused if its producer has
+            raised its epoch there.
         StoreAccessDenied
+        InvalidRequest: ``batches`` is not a sequence, or has too many batches.
     """
+    if not isinstance(batches, Sequence) or isinstance(batches, str | bytes):
+        raise InvalidRequest(f"batches are a list of ProducerBatch, not {quoted(batches)}")
+    if len(batches) > MOST_BATCHES:
+        raise InvalidRequest(f"one call takes at most {MOST_BATCHES} batches, not {len(batches)}. Make several calls")
     checked = _checked(store, batches)
     accepted = [(batch, rows) for batch, rows in zip(batches, checked, strict=True) if isinstance(rows, NewFile)]
     answers = iter(_appended(store, _requests(store, accepted)))
@@ -94,7 +103,7 @@ def _target(state: StoreState, name: str) -> tuple[Topic, TopicTarget] | EosLogE
     try:
         topic = topic_named(state, name)
     except UnknownTopicOrPartition as error:
-        return error
+        return error.with_traceback(None)
     return topic, TopicTarget.of(state, topic)
 
 
@@ -102,7 +111,8 @@ def _checked_rows(topics: _Topics, batch: ProducerBatch, now_ms: int) -> NewFile
     try:
         return _new_file(topics, batch, now_ms)
     except EosLogError as error:
-        return error
+        # The traceback would keep the rows of all batches in memory for as long as the caller keeps the error.
+        return error.with_traceback(None)
 
 
 def _new_file(topics: _Topics, batch: ProducerBatch, now_ms: int) -> NewFile:
@@ -116,7 +126,7 @@ def _new_file(topics: _Topics, batch: ProducerBatch, now_ms: int) -> NewFile:
         raise InvalidRequest(f"a batch is a ProducerBatch with the name of a topic, not {quoted(batch)}")
     found = topics[batch.topic]
     if isinstance(found, EosLogError):
-        raise found
+        raise type(found)(str(found))
     topic, target = found
     where = f"topic {topic.topic}, partition {check_partition(topic, batch.partition)}"
     _check_number(where, "producer_id", batch.producer_id, 2**63)
@@ -167,8 +177,5 @@ def _requests(store: Session, accepted: Sequence[tuple[ProducerBatch, NewFile]])
 
 
 def _appended(store: Session, requests: Sequence[AppendBatches]) -> list[AppendedRows | EosLogError]:
-    answers: list[AppendedRows | EosLogError] = []
-    for start in range(0, len(requests), _MOST_IN_A_RECORD):
-        for answer in store.append(AppendMany(requests[start : start + _MOST_IN_A_RECORD])):
-            answers.append(answer if isinstance(answer, EosLogError) else answer[0])
-    return answers
+    answers = store.append(AppendMany(requests)) if requests else []
+    return [answer if isinstance(answer, EosLogError) else answer[0] for answer in answers]

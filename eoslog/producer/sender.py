@@ -225,7 +225,7 @@ class Sender:
         """Drop the rows that are not acknowledged, of a producer without transactions.
 
         Batches in flight may have landed, or may still land, under their sequences. So the producer raises its epoch,
-        and its sequences begin again at 0. The next batch in a partition fences the late ones there.
+        and its sequences begin again at 0. A partition refuses the late batches once it has one of the new epoch.
         """
         self.fail(error)
         if self._in_flight:

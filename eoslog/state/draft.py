@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import google_crc32c
 
@@ -33,6 +33,7 @@ from eoslog.state.store_state import (
     Transaction,
 )
 
+T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 E = TypeVar("E", bound=Entry)
@@ -148,6 +149,7 @@ class Draft:
         self.producer_ids_taken: int = base.producer_ids_taken if isinstance(base, Draft) else 0
         """How many of the slot's producer ids its entries have taken."""
         self._edited: set[PartitionId] = set()
+        self._computed: dict[Callable[[StoreState], Any], Any] = {}
         for name in STATE_VALUES:
             setattr(self, name, getattr(base, name))
         for name in STATE_MAPS:
@@ -157,6 +159,15 @@ class Draft:
     def moment(self) -> Moment:
         """The position in the log of the entry that is applied now."""
         return Moment(self.slot, self.time_ms)
+
+    def before_record(self, compute: Callable[[StoreState], T]) -> T:
+        """Return the answer of a function for the state before the record. It is called once for the whole record."""
+        if isinstance(self.base, Draft):
+            return self.base.before_record(compute)
+        if compute not in self._computed:
+            self._computed[compute] = compute(self.base)
+        found: T = self._computed[compute]
+        return found
 
     def edit_partition(self, partition_id: PartitionId) -> Partition:
         """Return the draft's own copy of a partition. The caller may change it in place."""

@@ -5,7 +5,8 @@ The rules are those of Kafka's InitProducerId (KIP-360) under transaction versio
 
 from __future__ import annotations
 
-from collections.abc import Set
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -100,9 +101,9 @@ def raised_epoch(identity: ProducerIdentity) -> ProducerIdentity | None:
 
 
 def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
-    """Remove the state that partitions keep of these producers. Their ids must not be used again.
+    """Remove the state that partitions keep of these producers.
 
-    Only ``check_may_register`` allows a batch to begin anew under an expired one.
+    Only a batch that ``check_may_register`` allows may use one of these ids again.
     """
     if not producer_ids:
         return
@@ -332,28 +333,50 @@ def check_may_register(draft: Draft, producer_id: int) -> None:
     """Check that a batch may register a producer id that the store does not know, because it has expired.
 
     Raises:
-        UnknownProducerId: the store has not given the id out yet. It would give it to another producer later.
+        UnknownProducerId: no earlier slot has given the id out. A later one would give it to another producer.
         InvalidProducerIdMapping: the id belongs to a transactional id or to a task of a job.
     """
-    next_id = draft.slot * IDS_OF_SLOT + draft.producer_ids_taken
-    if producer_id >= next_id:
+    first_new_id = draft.slot * IDS_OF_SLOT
+    if producer_id >= first_new_id:
         raise UnknownProducerId(
-            f"producer id {producer_id} was never given out: the next new id is {next_id} or higher. Ask for a new "
+            f"producer id {producer_id} is not an id of this store: its ids are below {first_new_id}. Ask for a new "
             "producer id"
         )
-    holder = next((each for each in draft.transactions.values() if _holds(each, producer_id)), None)
+    holder = draft.before_record(_holders).of(producer_id)
     if holder is not None:
         raise InvalidProducerIdMapping(
-            f"producer id {producer_id} belongs to the transactional id {holder.transactional_id!r}, but the batch "
-            "names none. Ask for a new producer id"
+            f"producer id {producer_id} belongs to the transactional id {holder!r}, but the batch names none. Ask for "
+            "a new producer id"
         )
 
 
-def _holds(transaction: Transaction, producer_id: int) -> bool:
-    """Return True if a producer id is that of a transactional id, now or before, or that of a task."""
-    if producer_id in (transaction.producer_id, transaction.previous_producer_id, transaction.open_producer_id):
-        return True
-    return transaction.kind == "job" and 0 < producer_id - transaction.producer_id < IDS_OF_JOB
+class _Holders(NamedTuple):
+    """The transactional ids that hold producer ids."""
+
+    by_producer_id: Mapping[int, str]
+    """The transactional ids by their producer ids, now, before, and in an open transaction."""
+    jobs: Sequence[tuple[int, str]]
+    """The producer id of each job and its transactional id, in order. The next ids belong to the tasks of the job."""
+
+    def of(self, producer_id: int) -> str | None:
+        """Return the transactional id that holds a producer id, itself or for a task; None if none does."""
+        if producer_id in self.by_producer_id:
+            return self.by_producer_id[producer_id]
+        index = bisect_right(self.jobs, producer_id, key=lambda job: job[0]) - 1
+        if index >= 0 and producer_id - self.jobs[index][0] < IDS_OF_JOB:
+            return self.jobs[index][1]
+        return None
+
+
+def _holders(state: StoreState) -> _Holders:
+    transactions = state.transactions.values()
+    by_producer_id = {
+        producer_id: each.transactional_id
+        for each in transactions
+        for producer_id in (each.producer_id, each.previous_producer_id, each.open_producer_id)
+    }
+    jobs = sorted((each.producer_id, each.transactional_id) for each in transactions if each.kind == "job")
+    return _Holders(by_producer_id, jobs)
 
 
 def check_registered(state: StoreState | Draft, producer_id: int) -> None:

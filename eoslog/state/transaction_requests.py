@@ -193,23 +193,28 @@ class AppendMany:
     A refused request leaves nothing behind, and the others are appended all the same. The requests are applied in
     order, so a later batch of the same producer follows an earlier one.
 
-    Only its own process appends it, so it has no ``shared_answer``. Another process appends a request as a whole or not
-    at all, and its entries do not say which requests were refused. Its batches may also register producer ids.
+    Only its own process appends it: the entries in a record do not say which requests were refused. So it has no
+    ``shared_answer``.
     """
 
     requests: Sequence[AppendBatches]
 
     def apply(self, draft: Draft) -> list[list[AppendedRows] | EosLogError]:
         """Append the batches of the requests that the state does not refuse."""
-        return [self._answer(request, draft.child()) for request in self.requests]
+        return [_answer(request, draft) for request in self.requests]
 
-    def _answer(self, request: AppendBatches, child: Draft) -> list[AppendedRows] | EosLogError:
-        try:
-            appended = request.apply(child)
-        except EosLogError as error:
-            return error
+
+def _answer(request: AppendBatches, draft: Draft) -> list[AppendedRows] | EosLogError:
+    # A refused batch changes nothing. So a single batch needs no child, which would copy the partition for each batch.
+    child = draft if len(request.batches) == 1 else draft.child()
+    try:
+        appended = request.apply(child)
+    except EosLogError as error:
+        # The traceback would keep the draft in memory for as long as the caller keeps the error.
+        return error.with_traceback(None)
+    if child is not draft:
         child.merge()
-        return appended
+    return appended
 
 
 def _base_offset(draft: Draft, batch: BatchAppended) -> int:

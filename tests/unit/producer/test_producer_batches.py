@@ -19,8 +19,7 @@ from eoslog.format.file_writer import MOST_INLINE_BYTES, WrittenFile
 from eoslog.log.replica import LogConfig
 from eoslog.log.slots import LARGEST_RECORD_BYTES, slot_path
 from eoslog.maintenance.coordinator import Coordinator
-from eoslog.producer import producer_batches
-from eoslog.producer.producer_batches import ProducerBatch, append_many
+from eoslog.producer.producer_batches import MOST_BATCHES, ProducerBatch, append_many
 from eoslog.state.entry_fields import LONGEST_STATISTICS, FileReference, SharedPosition, shared_object_path
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import IDS_OF_SLOT, ProducerIdentity
@@ -110,15 +109,29 @@ def test_nothing_is_written_for_no_batches_or_for_refused_ones(store: Store) -> 
     assert requests(store, lambda: append_many(store, [wrong]))["PUT"] == 0
 
 
-def test_more_batches_than_a_record_takes_are_in_several(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_batches, "_MOST_IN_A_RECORD", 2)
+def test_more_batches_than_a_record_takes_are_refused_before_any_is_written(store: Store) -> None:
+    batches = [batch(init(store))] * (MOST_BATCHES + 1)
+
+    def too_many() -> None:
+        with pytest.raises(errors.InvalidRequest, match="at most 1024 batches, not 1025"):
+            append_many(store, batches)
+
+    assert requests(store, too_many)["PUT"] == 0
+
+
+@pytest.mark.parametrize("given", [None, 5, "batches", iter(())])
+def test_batches_that_are_no_list_are_refused(given: Any, store: Store) -> None:
+    with pytest.raises(errors.InvalidRequest, match="a list of ProducerBatch"):
+        append_many(store, given)
+
+
+def test_an_error_keeps_neither_rows_nor_drafts_in_memory(store: Store) -> None:
     identity = init(store)
-    batches = [batch(identity, base_sequence=number) for number in range(5)]
-    answers: list[Any] = []
 
-    assert requests(store, lambda: answers.extend(append_many(store, batches)))["PUT"] == 3
+    answers = append_many(store, [batch(identity, partition=7), batch(identity, base_sequence=5), batch(identity)])
 
-    assert offsets(answers) == [0, 1, 2, 3, 4]
+    assert [isinstance(answer, errors.EosLogError) for answer in answers] == [True, True, False]
+    assert all(answer.__traceback__ is None for answer in answers if isinstance(answer, errors.EosLogError))
 
 
 def test_the_largest_record_fits_into_a_slot() -> None:
@@ -139,8 +152,8 @@ def test_the_largest_record_fits_into_a_slot() -> None:
         time_ms=2**53 - 1,
     ).model_copy(update={"statistics": "\U0001d11e" * LONGEST_STATISTICS, "file": largest_file})
 
-    entries_bytes = len(to_json(encode_entry(entry))) * producer_batches._MOST_IN_A_RECORD
-    files_bytes = len(b64encode(bytes(MOST_INLINE_BYTES))) + 2100 * producer_batches._MOST_IN_A_RECORD
+    entries_bytes = len(to_json(encode_entry(entry))) * MOST_BATCHES
+    files_bytes = len(b64encode(bytes(MOST_INLINE_BYTES))) + 2100 * MOST_BATCHES
 
     assert entries_bytes + files_bytes < LARGEST_RECORD_BYTES
 
@@ -324,31 +337,6 @@ def test_batches_whose_answer_was_lost_are_repeated_and_written_once(lands: bool
 
     assert offsets(answers) == [0, 0, 1, 1, 2, 2]
     assert offsets(append_many(world.process(), batches)) == offsets(answers)
-    assert values(world.process()) == [b"%d" % number for number in range(6)]
-
-
-@pytest.mark.parametrize("lands", [True, False])
-def test_batches_of_several_records_are_repeated_as_a_whole(
-    lands: bool, store: Store, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producer_batches, "_MOST_IN_A_RECORD", 2)
-    batches = [batch(init(store), b"%d" % number) for number in range(6)]
-    put, puts = store.object_store.put_if_absent, Counter[str]()
-
-    def second_unanswered(path: str, body: bytes) -> PutOutcome:
-        puts["slots"] += path.startswith(SLOTS)
-        if puts["slots"] < 2:
-            return put(path, body)
-        if lands:
-            put(path, body)
-        raise errors.StoreUnavailable("no answer")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.object_store, "put_if_absent", second_unanswered)
-        with pytest.raises(errors.RetriableError):
-            append_many(store, batches)
-
-    assert offsets(append_many(store, batches)) == [0, 1, 2, 3, 4, 5]
     assert values(world.process()) == [b"%d" % number for number in range(6)]
 
 

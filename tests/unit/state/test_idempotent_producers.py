@@ -179,11 +179,11 @@ def test_an_id_that_the_store_has_not_given_out_is_not_registered(history: Histo
     for producer_id in (next_id, next_id + 1, 2**63 - 1):
         unknown = refusal(history, ProducerIdentity(producer_id, 0), registers_producer=True)
         assert isinstance(unknown, UnknownProducerId)
-        assert "never given out" in str(unknown)
+        assert "is not an id of this store" in str(unknown)
     send(history, ProducerIdentity(next_id - 1, 0), registers_producer=True)
 
 
-def test_the_ids_that_a_record_has_given_out_count_for_its_later_batches(history: History) -> None:
+def test_an_id_that_the_record_itself_gives_out_needs_no_registration(history: History) -> None:
     def append(draft: Draft, ahead: int) -> int:
         identity = InitProducerId(None, timeout_ms=1, time_ms=1).take(draft)
         child = draft.child()

@@ -26,6 +26,7 @@ NO_CONTROL = -1
 """The value in the column ``control`` of a batch that is not a control row."""
 
 _ROWS_AT_ONCE = 128
+_END_OF_TIMES_MS = 2**53
 _OUTCOMES = tuple(Outcome)
 _CODES = {outcome.value: code for code, outcome in enumerate(_OUTCOMES)}
 _LONGEST_PATH = 2048
@@ -121,7 +122,7 @@ class BatchColumns:
         return rows if self._file_numbers is None else self._file_numbers[rows]
 
     def files(self, rows: Numbers) -> Iterator[FileReference | None]:
-        """For each of these rows, yield its file; None for a control row and for a batch without rows."""
+        """For each of these batches, yield its file; None for a control row, and for a batch without rows."""
         return _file_of_each(
             self.path.take(pa.array(rows)).to_pylist(),
             self.length[rows].tolist(),
@@ -188,8 +189,11 @@ class BatchColumns:
             "has more rows than offsets, or fewer than none",
         )
         self._refuse(
-            (self.first_row < 0) | (self.slot < -1) | (self.end_slot < -1) | (self.end_time_ms < -1),
-            "has a negative row, slot or time",
+            (self.first_row < 0) | (self.slot < -1) | (self.end_slot < -1) | (self.base_sequence < -1),
+            "has a negative row, slot or sequence",
+        )
+        self._refuse(
+            (self.end_time_ms < -1) | (self.end_time_ms >= _END_OF_TIMES_MS), "has a time that no store can have"
         )
         self._refuse(
             has_file != ((self.record_count > 0) & ~is_control), "has rows without a file, or a file without rows"

@@ -17,7 +17,7 @@ class Limit(NamedTuple):
 
 
 def limited_groups(items: Iterable[T], *limits: Limit) -> Iterator[list[T]]:
-    """Divide items into groups, in their order. A group exceeds a limit only if it is a single item."""
+    """Divide items into groups, in their order. A group exceeds a limit only if it has a single item."""
     group: list[T] = []
     filled = [0] * len(limits)
     for item in items:

@@ -1,13 +1,12 @@
 """The rows that a read wants of one data file, and the rows of a whole plan, file by file.
 
-A file that was sealed or compacted holds many batches. So the batches of a file are an array, and no object is made for
-each of them.
+A file of a sealed segment may hold many batches. So the batches of a file are columns, and no batch is an object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import repeat
 from typing import Any
 
@@ -60,11 +59,27 @@ class BatchRows:
         """Return some of the batches: a range of them, those of these numbers, or those that have a flag."""
         return BatchRows(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark passes plans of many small files to tasks. One array is much smaller, and faster, than one a column.
+        numbers = np.array([getattr(self, name) for name in _NUMBERS], np.int64)
+        return _unpickled_batches, (numbers.tobytes(), self.transactional_id.tolist())
+
     @property
     def is_in_file(self) -> Flags:
-        """False for control rows."""
+        """True for each batch, and False for each control row."""
         is_in_file: Flags = self.control == NO_CONTROL
         return is_in_file
+
+
+_NUMBERS = tuple(field.name for field in fields(BatchRows) if field.name != "transactional_id")
+
+
+def _unpickled_batches(numbers: bytes, transactional_ids: list[str | None]) -> BatchRows:
+    columns: dict[str, Any] = dict(
+        zip(_NUMBERS, np.frombuffer(numbers, np.int64).reshape(len(_NUMBERS), -1), strict=True)
+    )
+    columns["has_gaps"] = columns["has_gaps"].astype(np.bool_)
+    return BatchRows(transactional_id=np.array(transactional_ids, np.object_), **columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +98,11 @@ class FileRows:
     """Number of rows of the whole file."""
     file_base_offset: int = 0
     """The offset from which the file's stored offset deltas count: the base offset of its first batch."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would take the fields of the model one by one, with the sets that belong to it.
+        file = None if self.file is None else {name: value for name, value in self.file if value is not None}
+        return _unpickled_rows, (self.batches, file, self.record_slot, self.file_rows, self.file_base_offset)
 
     @property
     def record_count(self) -> int:
@@ -112,11 +132,11 @@ class FileRows:
         return (path if control == NO_CONTROL else "" for control in self.batches.control.tolist())
 
     def only(self, batches: BatchRows) -> FileRows:
-        """Return these batches of the file."""
+        """Return the same file with only these batches."""
         return FileRows(batches, self.file, self.record_slot, self.file_rows, self.file_base_offset)
 
     def by_slot(self) -> Iterator[tuple[int, FileRows]]:
-        """Yield each slot that ended transactions of these rows, with its rows, in the order of the slots."""
+        """Divide the rows by the slot that ended their transaction. Yield each slot with its rows, in their order."""
         if len(self.batches) == 1:
             yield int(self.batches.slot[0]), self
             return
@@ -147,9 +167,10 @@ class FileRows:
         return self.only(begun), self.only(rest)
 
     def first(self, rows: int) -> tuple[FileRows, int]:
-        """Return the first ``rows`` rows, and how many rows are missing to this number.
+        """Return the first ``rows`` rows, and the number of rows that are missing, if there are fewer.
 
-        Rows of batches with gaps come along, but do not count: only the file tells how many there are.
+        Batches with gaps before the last row are included, but not counted: only the file tells how many rows they
+        have.
         """
         counted = np.cumsum(np.where(self.batches.has_gaps, 0, self.batches.record_count))
         if not len(counted) or counted[-1] < rows:
@@ -159,8 +180,12 @@ class FileRows:
         return self.cut(int(self.batches.record_count[: index + 1].sum()) - surplus)[0], 0
 
 
+def _unpickled_rows(batches: BatchRows, file: dict[str, Any] | None, *others: Any) -> FileRows:
+    return FileRows(batches, None if file is None else FileReference.model_construct(**file), *others)
+
+
 def _in_range(whole: BatchRows, start: int, end: int) -> BatchRows:
-    """Cut whole batches to the offsets from ``start`` to ``end`` (exclusive). Each overlaps them."""
+    """Cut whole batches to the offsets from ``start`` to ``end`` (exclusive). Each batch overlaps this range."""
     base_offset, end_offset = np.maximum(whole.base_offset, start), np.minimum(whole.end_offset, end)
     skipped = base_offset - whole.base_offset
     return replace(
@@ -174,8 +199,8 @@ def _in_range(whole: BatchRows, start: int, end: int) -> BatchRows:
 
 
 def _sequence_after(base_sequence: Numbers, offsets: Any) -> Numbers:
-    """Return the sequences so many offsets later. They wrap around."""
-    return np.where(base_sequence == NO_SEQUENCE, NO_SEQUENCE, (base_sequence + offsets) % SEQUENCES)
+    """Return the sequences of the rows that follow after this number of offsets. Unknown ones stay unknown."""
+    return np.where(base_sequence < 0, NO_SEQUENCE, (base_sequence + offsets) % SEQUENCES)
 
 
 class SegmentRows:
@@ -244,7 +269,7 @@ class SegmentRows:
         return int(np.where(has_gaps, counts, spans).sum())
 
     def statistics(self) -> Iterator[tuple[str, str | None]]:
-        """Yield the path of each batch's file, and the statistics of the batch. A control row has none of both."""
+        """Yield the path of each batch's file and the statistics of the batch; for a control row, "" and None."""
         rows = pa.array(self._rows)
         paths, statistics = (each.take(rows).to_pylist() for each in (self._columns.path, self._columns.statistics))
         return zip((path or "" for path in paths), statistics, strict=True)
@@ -258,7 +283,7 @@ class SegmentRows:
 
 
 class ListedRows:
-    """Rows of files that are made already."""
+    """Rows that are divided by file already."""
 
     def __init__(self, files: Iterable[FileRows], statistics: Sequence[str | None] = ()) -> None:
         """
@@ -280,7 +305,7 @@ class ListedRows:
         return sum(each.record_count for each in self._files)
 
     def statistics(self) -> Iterator[tuple[str, str | None]]:
-        """Yield the path of each batch's file, and the statistics of the batch. A control row has none of both."""
+        """Yield the path of each batch's file and the statistics of the batch; for a control row, "" and None."""
         paths = (path for each in self._files for path in each.paths)
         return zip(paths, self._statistics or repeat(None), strict=False)
 

@@ -28,7 +28,7 @@ class TopicRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """The rows that a read wants, before it knows the topics."""
+    """The rows that a read wants, whatever its topics are."""
 
     isolation: IsolationLevel
     as_of: AsOf | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,20 +12,61 @@ from eoslog.format.batch_columns import NO_CONTROL, Numbers
 from eoslog.format.record_times import GREATEST_MS, LEAST_MS
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.file_rows import BatchRows
-from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
+from eoslog.state.partition_state import NO_SLOT, NO_TIME, Control
 from eoslog.state.sequences import SEQUENCES
 
 _LARGEST_CONSTANT_ROWS = 65_536
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
-class PlacedRows(NamedTuple):
-    """Rows with their batches and offsets. A control row is one row."""
+class PlacedRows:
+    """Rows with their batches and offsets. A control row is one row.
 
-    batches: BatchRows
-    batch_of_row: Numbers
-    """For each row, the number of its batch."""
-    offsets: Numbers
+    Its arrays of rows are made when they are needed. Most reads of large files need none.
+    """
+
+    def __init__(
+        self,
+        batches: BatchRows,
+        counts: Numbers,
+        first_offsets: Numbers,
+        *,
+        batch_of_row: Numbers | None = None,
+        offsets: Numbers | None = None,
+    ) -> None:
+        """
+        Args:
+            counts: the number of rows of each batch.
+            first_offsets: the offset of the first row of each batch. The other rows have the next offsets.
+            batch_of_row, offsets: the values of each row, where they differ from that.
+        """
+        self.batches = batches
+        self.row_count = int(counts.sum()) if offsets is None else len(offsets)
+        self._counts = counts
+        self._first_offsets = first_offsets
+        self._batch_of_row = batch_of_row
+        self._offsets = offsets
+
+    @property
+    def batch_of_row(self) -> Numbers:
+        """For each row, the number of its batch."""
+        if self._batch_of_row is None:
+            self._batch_of_row = np.repeat(np.arange(len(self._counts)), self._counts)
+        return self._batch_of_row
+
+    @property
+    def offsets(self) -> Numbers:
+        """The offset of each row."""
+        if self._offsets is None:
+            self._offsets = self.counted_from(self._first_offsets)
+        return self._offsets
+
+    def counted_from(self, firsts: Numbers) -> Numbers:
+        """Return a number for each row: consecutive numbers in each batch, from the first one of the batch on."""
+        if len(firsts) == 1:
+            return np.arange(firsts[0], firsts[0] + self.row_count)
+        before = np.cumsum(self._counts) - self._counts
+        return np.arange(self.row_count) + (firsts - before)[self.batch_of_row]
 
 
 def metadata_column(field: Any, topic: str, partition: int, rows: PlacedRows) -> Any:
@@ -34,14 +75,13 @@ def metadata_column(field: Any, topic: str, partition: int, rows: PlacedRows) ->
         return pa.array(rows.offsets)
     if field.name == "_sequence":
         return _sequences(rows).cast(field.type)
-    row_count = len(rows.offsets)
     constants = {"topic": topic, "partition": partition, "timestampType": CREATE_TIME}
     name = field.name.removeprefix("_")
     if name in constants:
-        return _constant(pa.scalar(constants[name], field.type), row_count)
+        return _constant(pa.scalar(constants[name], field.type), rows.row_count)
     values = getattr(rows.batches, "commit_time_ms" if name == "commit_timestamp" else name)
     if (values == values[0]).all():
-        return _constant(_of_batches(name, values[:1]).cast(field.type)[0], row_count)
+        return _constant(_of_batches(name, values[:1]).cast(field.type)[0], rows.row_count)
     return _of_batches(name, values).cast(field.type).take(pa.array(rows.batch_of_row))
 
 
@@ -81,4 +121,4 @@ def _sequences(rows: PlacedRows) -> Any:
     base_sequences = rows.batches.base_sequence[rows.batch_of_row]
     base_offsets = rows.batches.base_offset[rows.batch_of_row]
     sequences = (base_sequences + rows.offsets - base_offsets) % SEQUENCES
-    return pa.array(sequences, mask=base_sequences == NO_SEQUENCE)
+    return pa.array(sequences, mask=base_sequences < 0)

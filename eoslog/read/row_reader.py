@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -309,8 +308,8 @@ class _Read:
             last = int(np.searchsorted(begins, end))
             if first < last:
                 found = _decoded_rows(rows, batches.taken(slice(first, last)), batch, row)
-                if len(found.placed.offsets):
-                    yield self._with_columns(_selected(batch, found), found.placed)
+                if found.placed.row_count:
+                    yield self._with_columns(found.rows, found.placed)
                 # The next decoded rows may have more rows of the last batch.
                 first = last - 1 if ends[last - 1] > end else last
             row = end
@@ -339,11 +338,9 @@ class _Read:
         rest = rows
         while rest.record_count:
             some, rest = rest.cut(min(_ROWS_A_BATCH, rest.record_count))
-            counts = some.batches.record_count
-            batch_of_row, within = _each_row(counts)
-            placed = PlacedRows(some.batches, batch_of_row, some.batches.base_offset[batch_of_row] + within)
+            placed = PlacedRows(some.batches, some.batches.record_count, some.batches.base_offset)
             columns = [
-                pa.nulls(len(within), field.type) if field.name in null else self._metadata(field, placed)
+                pa.nulls(placed.row_count, field.type) if field.name in null else self._metadata(field, placed)
                 for field in self._read
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self._read)
@@ -374,23 +371,16 @@ def _together(groups: Iterable[RowGroup], length: int, file_rows: int, most_byte
 
 
 def _ends(batches: BatchRows) -> Numbers:
-    """Return the row of the file before which each batch ends. A control row ends where the batch before it does."""
+    """For each batch, return the end of its rows in the file (exclusive). A control row ends with the batch before."""
     return np.maximum.accumulate(np.where(batches.is_in_file, batches.first_row + batches.record_count, 0))
 
 
-def _each_row(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """For each row of batches with so many rows, return the number of its batch, and its number in the batch."""
-    batch_of_row = np.repeat(np.arange(len(counts)), counts)
-    return batch_of_row, np.arange(len(batch_of_row)) - (np.cumsum(counts) - counts)[batch_of_row]
-
-
 class _DecodedRows(NamedTuple):
-    """The planned rows of a decoded batch."""
+    """The planned rows of a decoded batch, and the control rows between them."""
 
+    rows: pa.RecordBatch
+    """The stored columns. They are null for a control row."""
     placed: PlacedRows
-    rows: Numbers
-    """The number of each row in the decoded batch. That of a control row means nothing."""
-    is_control: npt.NDArray[np.bool_]
 
 
 def _decoded_rows(rows: FileRows, batches: BatchRows, decoded: pa.RecordBatch, row: int) -> _DecodedRows:
@@ -406,31 +396,44 @@ def _decoded_rows(rows: FileRows, batches: BatchRows, decoded: pa.RecordBatch, r
     in_file = batches.is_in_file
     first = np.where(in_file, np.maximum(batches.first_row, row), row)
     end = np.where(in_file, np.minimum(batches.first_row + batches.record_count, row + decoded.num_rows), row + 1)
-    batch_of_row, within = _each_row(np.maximum(end - first, 0))
-    number = first[batch_of_row] - row + within
+    counts = np.maximum(end - first, 0)
     skipped = np.where(in_file, first - batches.first_row, 0)
-    offsets = (batches.base_offset + skipped)[batch_of_row] + within
+    placed = PlacedRows(batches, counts, batches.base_offset + skipped)
     if batches.has_gaps.any():
-        has_gaps = batches.has_gaps[batch_of_row]
-        in_file_offsets = decoded.column(OFFSET_DELTA_COLUMN.name).to_numpy()[number] + rows.file_base_offset
-        offsets = np.where(has_gaps, in_file_offsets, offsets)
-        is_same_batch = batch_of_row[1:] == batch_of_row[:-1]
-        if (is_same_batch & (offsets[1:] <= offsets[:-1])).any():
-            path = "" if rows.file is None else rows.file.path
-            raise CorruptRecord(f"{path}: the offsets of its rows do not increase")
-        begins, ends = batches.base_offset[batch_of_row], batches.end_offset[batch_of_row]
-        kept = ~has_gaps | ((begins <= offsets) & (offsets < ends))
-        batch_of_row, number, offsets = batch_of_row[kept], number[kept], offsets[kept]
-    return _DecodedRows(PlacedRows(batches, batch_of_row, offsets), number, ~in_file[batch_of_row])
+        return _rows_with_gaps(rows, decoded, placed, placed.counted_from(first - row))
+    if in_file.all() and (first[1:] == end[:-1]).all():
+        # Nothing is copied if the rows are adjacent.
+        return _DecodedRows(decoded.slice(int(first[0]) - row, placed.row_count), placed)
+    return _DecodedRows(_taken(decoded, placed.counted_from(first - row), placed), placed)
 
 
-def _selected(decoded: pa.RecordBatch, found: _DecodedRows) -> pa.RecordBatch:
-    """Return the rows that were found. Nothing is copied if they are adjacent."""
-    rows = found.rows
-    if not found.is_control.any() and rows[-1] - rows[0] + 1 == len(rows):
-        return decoded.slice(int(rows[0]), len(rows))
-    numbers: Any = pa.array(rows, mask=found.is_control)
-    return decoded.take(numbers)
+def _rows_with_gaps(rows: FileRows, decoded: pa.RecordBatch, placed: PlacedRows, numbers: Numbers) -> _DecodedRows:
+    """Return planned rows that have their offsets in the file, without rows outside of the wanted offsets.
+
+    Args:
+        numbers: the number of each row in the decoded batch.
+    """
+    batches, batch_of_row = placed.batches, placed.batch_of_row
+    has_gaps = batches.has_gaps[batch_of_row]
+    in_file_offsets = decoded.column(OFFSET_DELTA_COLUMN.name).to_numpy()[numbers] + rows.file_base_offset
+    offsets = np.where(has_gaps, in_file_offsets, placed.offsets)
+    is_same_batch = batch_of_row[1:] == batch_of_row[:-1]
+    if (is_same_batch & (offsets[1:] <= offsets[:-1])).any():
+        path = "" if rows.file is None else rows.file.path
+        raise CorruptRecord(f"{path}: the offsets of its rows do not increase")
+    begins, ends = batches.base_offset[batch_of_row], batches.end_offset[batch_of_row]
+    kept = ~has_gaps | ((begins <= offsets) & (offsets < ends))
+    batch_of_row, numbers, offsets = batch_of_row[kept], numbers[kept], offsets[kept]
+    counts = np.bincount(batch_of_row, minlength=len(batches))
+    found = PlacedRows(batches, counts, batches.base_offset, batch_of_row=batch_of_row, offsets=offsets)
+    return _DecodedRows(_taken(decoded, numbers, found), found)
+
+
+def _taken(decoded: pa.RecordBatch, numbers: Numbers, placed: PlacedRows) -> pa.RecordBatch:
+    """Return rows of a decoded batch, with nulls for control rows."""
+    is_control = ~placed.batches.is_in_file[placed.batch_of_row]
+    indices: Any = pa.array(numbers, mask=is_control)
+    return decoded.take(indices)
 
 
 def _stored_column(field: Any, batch: pa.RecordBatch, stored: pa.Schema) -> Any:

@@ -390,7 +390,7 @@ def with_rows(progress: Progress, rows: int) -> Progress:
 
 
 def with_file(progress: Progress, rows: FileRows) -> Progress:
-    """Return the progress after the file of these rows. Control rows alone have none."""
+    """Return the progress after the file of these rows. Control rows without a file do not count as a file."""
     if rows.file is None:
         return progress
     return replace(progress, bytes=progress.bytes + rows.file.length, files=progress.files + 1)

@@ -32,7 +32,7 @@ _DEFAULT_PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Files of one topic partition, with all that a task needs to read them, as plain values."""
+    """Files of one topic partition, with all that a task needs to read them."""
 
     topic: str
     partition: int

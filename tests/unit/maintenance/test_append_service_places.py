@@ -56,7 +56,7 @@ def test_an_address_that_no_record_can_have_is_refused_at_the_start(tmp_path: Pa
     """Otherwise no append of this process would succeed."""
     store = made(tmp_path / "store")
 
-    with pytest.raises(InvalidOption, match="cannot be announced|writers cannot connect"):
+    with pytest.raises(InvalidOption, match=r"cannot be announced|writers cannot connect"):
         AppendService(store, "127.0.0.1:0", advertise=advertise)
 
 

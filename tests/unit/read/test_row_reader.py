@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
+from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.read.columns import PLACE_COLUMNS
 from eoslog.read.file_rows import BatchRows, FileRows
 from eoslog.read.row_reader import read_rows
+from eoslog.state.entry_fields import SharedPosition, shared_object_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import StoredObject
@@ -190,3 +193,20 @@ def test_the_first_rows_come_with_batches_whose_rows_nobody_can_count() -> None:
         (11, 0),
         (11, 3),
     ]
+
+
+def test_rows_that_are_passed_to_another_process_are_the_same() -> None:
+    shared = SharedPosition(path=shared_object_path(1, "0" * 32), position=7)
+    whole = file_rows(
+        "f", batch(record_count=2, transactional_id="a"), control(2), batch(record_count=5, end_offset=20)
+    )
+    assert whole.file is not None
+    whole = replace(whole, file=whole.file.model_copy(update={"shared": shared}), record_slot=3)
+
+    passed = pickle.loads(pickle.dumps(whole))
+
+    names = [field.name for field in fields(BatchRows)]
+    columns = [[getattr(each.batches, name).tolist() for name in names] for each in (whole, passed)]
+    assert columns[0] == columns[1]
+    assert (passed.file, passed.record_slot, passed.file_rows) == (whole.file, 3, 1)
+    assert [rows.record_count for rows in passed.cut(1)] == [1, 7]

@@ -10,7 +10,7 @@ from eoslog.errors import EosLogError
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.state import partitions, producer_ids, sequences, transactions
+from eoslog.state import partitions, producer_ids, sequences, transaction_requests, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.partition_state import ProducerState
 from eoslog.state.producer_ids import (
@@ -24,7 +24,7 @@ from eoslog.state.producer_ids import (
 )
 from eoslog.state.sequences import check_sequence, with_marker
 from eoslog.state.store_state import Transaction
-from eoslog.state.transaction_requests import AppendBatches, AppendMany
+from eoslog.state.transaction_requests import AppendBatches
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -192,15 +192,13 @@ def any_producer_id_registered() -> Iterator[None]:
 def refused_request_half_appended() -> Iterator[None]:
     """Of a request that is refused among others, the batches before its error stay: its producer does not know them."""
 
-    def answer(self: AppendMany, request: AppendBatches, child: Draft) -> Any:
+    def answer(request: AppendBatches, draft: Draft) -> Any:
         try:
-            return request.apply(child)
+            return request.apply(draft)
         except EosLogError as error:
             return error
-        finally:
-            child.merge()
 
-    with method(AppendMany, "_answer", answer):
+    with instead_of(transaction_requests._answer, answer):
         yield
 
 
@@ -208,12 +206,7 @@ def refused_request_half_appended() -> Iterator[None]:
 def all_refused_with_one() -> Iterator[None]:
     """One refused batch refuses those of all producers in the call: one broken client stops the others."""
 
-    def answer(self: AppendMany, request: AppendBatches, child: Draft) -> Any:
-        appended = request.apply(child)
-        child.merge()
-        return appended
-
-    with method(AppendMany, "_answer", answer):
+    with instead_of(transaction_requests._answer, lambda request, draft: request.apply(draft)):
         yield
 
 

@@ -126,6 +126,7 @@ def _new_file(topics: _Topics, batch: ProducerBatch, now_ms: int) -> NewFile:
         raise InvalidRequest(f"a batch is a ProducerBatch with the name of a topic, not {quoted(batch)}")
     found = topics[batch.topic]
     if isinstance(found, EosLogError):
+        # Each batch gets an error of its own: a raised error keeps its traceback.
         raise type(found)(str(found))
     topic, target = found
     where = f"topic {topic.topic}, partition {check_partition(topic, batch.partition)}"

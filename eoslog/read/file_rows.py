@@ -60,7 +60,7 @@ class BatchRows:
         return BatchRows(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark passes plans of many small files to tasks. One array is much smaller, and faster, than one a column.
+        # Spark passes plans of many small files to tasks. One array is smaller and faster to pickle than thirteen.
         numbers = np.array([getattr(self, name) for name in _NUMBERS], np.int64)
         return _unpickled_batches, (numbers.tobytes(), self.transactional_id.tolist())
 
@@ -100,7 +100,7 @@ class FileRows:
     """The offset from which the file's stored offset deltas count: the base offset of its first batch."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle would take the fields of the model one by one, with the sets that belong to it.
+        # Plain values: a pickled model also has its own bookkeeping, which is larger than the values of a small file.
         file = None if self.file is None else {name: value for name, value in self.file if value is not None}
         return _unpickled_rows, (self.batches, file, self.record_slot, self.file_rows, self.file_base_offset)
 
@@ -136,7 +136,7 @@ class FileRows:
         return FileRows(batches, self.file, self.record_slot, self.file_rows, self.file_base_offset)
 
     def by_slot(self) -> Iterator[tuple[int, FileRows]]:
-        """Divide the rows by the slot that ended their transaction. Yield each slot with its rows, in their order."""
+        """Divide the rows by the slot that ended their transaction. Yield the slots in their order, with their rows."""
         if len(self.batches) == 1:
             yield int(self.batches.slot[0]), self
             return
@@ -167,7 +167,7 @@ class FileRows:
         return self.only(begun), self.only(rest)
 
     def first(self, rows: int) -> tuple[FileRows, int]:
-        """Return the first ``rows`` rows, and the number of rows that are missing, if there are fewer.
+        """Return at most the first ``rows`` rows, and the number of rows that are still missing.
 
         Batches with gaps before the last row are included, but not counted: only the file tells how many rows they
         have.
@@ -199,7 +199,7 @@ def _in_range(whole: BatchRows, start: int, end: int) -> BatchRows:
 
 
 def _sequence_after(base_sequence: Numbers, offsets: Any) -> Numbers:
-    """Return the sequences of the rows that follow after this number of offsets. Unknown ones stay unknown."""
+    """Return the sequences this number of offsets later. An unknown sequence stays unknown."""
     return np.where(base_sequence < 0, NO_SEQUENCE, (base_sequence + offsets) % SEQUENCES)
 
 

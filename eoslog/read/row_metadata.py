@@ -38,7 +38,7 @@ class PlacedRows:
         Args:
             counts: the number of rows of each batch.
             first_offsets: the offset of the first row of each batch. The other rows have the next offsets.
-            batch_of_row, offsets: the values of each row, where they differ from that.
+            batch_of_row, offsets: the values of each row, if compaction left gaps.
         """
         self.batches = batches
         self.row_count = int(counts.sum()) if offsets is None else len(offsets)

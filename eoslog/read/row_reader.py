@@ -402,7 +402,7 @@ def _decoded_rows(rows: FileRows, batches: BatchRows, decoded: pa.RecordBatch, r
     if batches.has_gaps.any():
         return _rows_with_gaps(rows, decoded, placed, placed.counted_from(first - row))
     if in_file.all() and (first[1:] == end[:-1]).all():
-        # Nothing is copied if the rows are adjacent.
+        # Most files are read here. An array with a number for each row would cost more than their decoding.
         return _DecodedRows(decoded.slice(int(first[0]) - row, placed.row_count), placed)
     return _DecodedRows(_taken(decoded, placed.counted_from(first - row), placed), placed)
 
@@ -430,8 +430,10 @@ def _rows_with_gaps(rows: FileRows, decoded: pa.RecordBatch, placed: PlacedRows,
 
 
 def _taken(decoded: pa.RecordBatch, numbers: Numbers, placed: PlacedRows) -> pa.RecordBatch:
-    """Return rows of a decoded batch, with nulls for control rows."""
+    """Return rows of a decoded batch, with nulls for control rows. Nothing is copied if the rows are adjacent."""
     is_control = ~placed.batches.is_in_file[placed.batch_of_row]
+    if len(numbers) and not is_control.any() and numbers[-1] - numbers[0] + 1 == len(numbers):
+        return decoded.slice(int(numbers[0]), len(numbers))
     indices: Any = pa.array(numbers, mask=is_control)
     return decoded.take(indices)
 

@@ -3,8 +3,6 @@
 This is a group commit. A proposal is a request in the queue. A proposal that arrives while a record is put goes into
 the next record. Each follower waits for an event of its own. So it continues as soon as its own record is settled, and
 does not wait for the next record.
-
-The requests of a record are applied in order, each on the state that the requests before it leave.
 """
 
 from __future__ import annotations
@@ -13,13 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from eoslog.errors import InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
 from eoslog.log.machine import Request, is_shareable
 from eoslog.log.messages import Message
-from eoslog.log.replica import Replica
 from eoslog.log.slots import CheckpointEntry
 from eoslog.storage.environment import Environment
 
@@ -52,18 +48,34 @@ class AppendAttempts:
     sent: list[SentRequest] = field(default_factory=list)
 
 
+class OwnCheckpoint(NamedTuple):
+    """A checkpoint that this process has written. Its entry makes it part of the log."""
+
+    entry: CheckpointEntry
+    root: CheckpointRoot
+
+
+class OthersMessages(NamedTuple):
+    """Messages with requests of other processes. A record takes the valid requests."""
+
+    messages: Sequence[Message]
+
+
+class SlotFence(NamedTuple):
+    """A record that may be without entries. It has the slot, so no late put can take it."""
+
+
+Content: TypeAlias = Request[Any] | OwnCheckpoint | OthersMessages | SlotFence
+"""What a proposal adds to a record."""
+
+
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """A request in the queue, and its outcome."""
+    """A place in the queue, and its outcome."""
 
-    request: Request[Any] | None
-    checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
-    messages: Sequence[Message] = ()
-    """Messages with requests of other processes. The proposal is settled when a record has the valid ones."""
-    fences_slot: bool = False
-    """Append a record without entries, so that no late put can take the slot."""
-    first: bool = False
-    """True if it creates the log: it writes slot 0."""
+    content: Content
+    creates_log: bool = False
+    """True if it writes slot 0."""
     deadline_ms: int | None = None
     """When its caller gives up (elapsed time, ms). None: only ``LogConfig.commit_timeout_ms`` applies."""
     attempts: AppendAttempts = field(default_factory=AppendAttempts)
@@ -97,10 +109,10 @@ class Proposal:
 
     def tell(self, entries: Sequence[Mapping[str, Any]], slot: int) -> None:
         """Take the answer from a record that names this request. The fold calls this, in any thread."""
-        if self.has_landed or self.done or not is_shareable(self.request):
+        if self.has_landed or self.done or not is_shareable(self.content):
             return
         try:
-            self.answer = self.request.shared_answer(entries, slot)
+            self.answer = self.content.shared_answer(entries, slot)
         except (LookupError, TypeError, ValueError):
             # eoslog writes no such record: it names this request for other entries. Ignore it.
             return
@@ -116,62 +128,6 @@ class Proposal:
 def earliest_deadline(proposals: Iterable[Proposal]) -> int | None:
     """Return the earliest deadline of the proposals (elapsed time, ms); None if none has a deadline."""
     return min((each.deadline_ms for each in proposals if each.deadline_ms is not None), default=None)
-
-
-@dataclass(slots=True)
-class SortedProposals:
-    """The proposals of one attempt at a slot, sorted by what happens to them next."""
-
-    taken: list[Proposal] = field(default_factory=list)
-    without_entries: list[Proposal] = field(default_factory=list)
-    refused: list[tuple[Proposal, BaseException]] = field(default_factory=list)
-    landed: list[Proposal] = field(default_factory=list)
-    """Proposals that another process has appended."""
-    later: list[Proposal] = field(default_factory=list)
-    """Proposals for a later attempt. Some do not fit into the record. The others were refused, or added no entry, on a
-    draft with entries of other proposals. That answer does not count yet, because the record may lose its race."""
-
-
-def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> SortedProposals:
-    """Add to a draft the proposals that its record takes, and sort the rest.
-
-    The draft may already have entries of other processes. A proposal that is refused after them goes into ``later``.
-    """
-    this = SortedProposals()
-    has_others = bool(draft.entries)
-    for proposal in pending:
-        if proposal.has_landed:
-            this.landed.append(proposal)
-            continue
-        child = draft.child()
-        try:
-            if proposal.checkpoint is not None:
-                if any(other.checkpoint is not None for other in this.taken):
-                    raise RecordFull
-                replica.check_checkpoint_entry(proposal.checkpoint[0])
-            if proposal.request is not None:
-                proposal.answer = proposal.request.apply(child)
-        except Exception as error:
-            if this.taken or has_others:
-                this.later.append(proposal)
-            elif isinstance(error, RecordFull):
-                asked = InvalidRequest(
-                    "one record has no room for the producer ids of this request. Begin fewer jobs in one call"
-                )
-                this.refused.append((proposal, asked))
-            else:
-                this.refused.append((proposal, error))
-        else:
-            serves = has_others and bool(proposal.messages)
-            if child.entries or proposal.checkpoint is not None or proposal.fences_slot or serves:
-                proposal.first_entry, proposal.entry_count = len(draft.entries), len(child.entries)
-                child.merge()
-                this.taken.append(proposal)
-            elif this.taken or has_others:
-                this.later.append(proposal)
-            else:
-                this.without_entries.append(proposal)
-    return this
 
 
 @dataclass(slots=True)

@@ -24,8 +24,9 @@ from eoslog.errors import (
     StoreUnavailable,
     UnsupportedFormat,
 )
-from eoslog.log.append_queue import AppendAttempts, Proposal
-from eoslog.log.appender import Appender, OwnService
+from eoslog.log.announcements import OwnService
+from eoslog.log.append_queue import AppendAttempts, OthersMessages, OwnCheckpoint, Proposal, SlotFence
+from eoslog.log.appender import Appender
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, Request
@@ -215,7 +216,7 @@ class Log(Generic[S]):
         self.environment.uninterrupted(lambda: self._append_for_others(messages))
 
     def _append_for_others(self, messages: Sequence[Message]) -> None:
-        proposal = Proposal(None, messages=messages)
+        proposal = Proposal(OthersMessages(messages))
         self.appender.settle(proposal)
         proposal.result()
         self._checkpointing.run_if_due(self.replica, has_put=proposal.slot is not None)
@@ -225,10 +226,10 @@ class Log(Generic[S]):
 
         The first one is put at once. If the log announces another service, the record repeats that announcement.
         """
-        self.appender.own_service = announcement
+        self.appender.announcements.own_service = announcement
 
         def put() -> None:
-            proposal = Proposal(None, fences_slot=True)
+            proposal = Proposal(SlotFence())
             self.appender.settle(proposal)
             proposal.result()
 
@@ -240,7 +241,7 @@ class Log(Generic[S]):
         Raises:
             The error of the request, if another process has created the log in the meantime.
         """
-        proposal = Proposal(request, first=True)
+        proposal = Proposal(request, creates_log=True)
         self.environment.uninterrupted(lambda: self.appender.settle(proposal))
         proposal.result()
 
@@ -276,7 +277,7 @@ class Log(Generic[S]):
     def _winner(self, slot: int, timeout_ms: int | None) -> str:
         deadline_ms = self._deadline(timeout_ms)
         if self.replica.slot < slot and self.read(lambda state, newest: newest) < slot:
-            fence = Proposal(None, fences_slot=True, deadline_ms=deadline_ms)
+            fence = Proposal(SlotFence(), deadline_ms=deadline_ms)
             self.appender.settle(fence)
             fence.result()
         try:
@@ -346,7 +347,7 @@ class Log(Generic[S]):
         entry = CheckpointEntry(
             reference=reference, upload_ms=upload_ms, shares_with=shared.slot if shared is not None and shares else None
         )
-        proposal = Proposal(None, checkpoint=(entry, root))
+        proposal = Proposal(OwnCheckpoint(entry, root))
         self.appender.settle(proposal)
         try:
             proposal.result()

@@ -65,18 +65,18 @@ class ShareableRequest(Request[T_co], Protocol[T_co]):
         """
 
 
-def is_shareable(request: Request[Any] | None) -> TypeGuard[ShareableRequest[Any]]:
+def is_shareable(request: object) -> TypeGuard[ShareableRequest[Any]]:
     """Return True if other processes may append the request."""
     # Each isinstance() with a protocol looks up all its attributes. Each commit asks, so look up one.
     return hasattr(request, "shared_answer")
 
 
-def shared_entries(request: Request[Any] | None) -> Sequence[Any]:
+def shared_entries(request: object) -> Sequence[Any]:
     """Return the entries that other processes may append for this request; empty if they may append none."""
     return request.shared_entries if is_shareable(request) else ()
 
 
-def shared_files(request: Request[Any] | None) -> Mapping[str, bytes]:
+def shared_files(request: object) -> Mapping[str, bytes]:
     """Return the contents of the files in the record of a request that other processes may append, by path."""
     return request.files if is_shareable(request) else {}
 

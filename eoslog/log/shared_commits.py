@@ -54,10 +54,10 @@ class SharedCommits:
         for proposal in proposals if replica.is_open else ():
             if proposal.sent is not None or len(requests) == MOST_REQUESTS:
                 continue
-            entries = tuple(self._machine.encode_entry(entry) for entry in shared_entries(proposal.request))
+            entries = tuple(self._machine.encode_entry(entry) for entry in shared_entries(proposal.content))
             if not entries:
                 continue
-            contents = shared_files(proposal.request)
+            contents = shared_files(proposal.content)
             if sum(map(len, contents.values())) > room:
                 # Known without encoding: base64 is longer than the content.
                 continue

@@ -26,6 +26,7 @@ from types import TracebackType
 from pydantic import ValidationError
 
 from eoslog.errors import EosLogError, InvalidOption, InvalidRequest
+from eoslog.log.announcements import OwnService
 from eoslog.log.append_client import (
     APPEND_KEY_BYTES,
     APPEND_KEY_PATH,
@@ -33,7 +34,6 @@ from eoslog.log.append_client import (
     LARGEST_REQUEST_BYTES,
     AppendClient,
 )
-from eoslog.log.appender import OwnService
 from eoslog.log.messages import Message, decode_message
 from eoslog.log.slots import AppendServiceAnnouncement
 from eoslog.session.session import Session
@@ -324,13 +324,13 @@ class AppendService:
             if found.expires_ms > now_ms + _LEASE_MS // 2:
                 return
         elif found is not None and found.is_current(now_ms):
-            log.appender.own_service = self._own_service()
+            log.appender.announcements.own_service = self._own_service()
             if self._answers(found):
                 return
             replaced = found.service_id
         log.announce(replace(self._own_service(), replaces=replaced))
         # From now on this service replaces no other one without a check.
-        log.appender.own_service = self._own_service()
+        log.appender.announcements.own_service = self._own_service()
         _logger.info("%s: the append service at %s is announced", self._store.url, self.address)
 
     def _answers(self, other: AppendServiceAnnouncement) -> bool:
@@ -351,7 +351,7 @@ class AppendService:
             if found is not None and found.service_id == self._service_id:
                 log.announce(replace(self._own_service(), is_withdrawn=True))
         finally:
-            log.appender.own_service = None
+            log.appender.announcements.own_service = None
 
 
 def _append_key(store: Session) -> bytes:

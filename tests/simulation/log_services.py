@@ -28,7 +28,7 @@ def open_log(process: Process, *, has_threads: bool = False) -> Log[Ledger]:
     config = LogConfig(slot_retention_ms=SLOT_RETENTION_MS, checkpoint_slots=4, commit_timeout_ms=patience_ms)
     store = SimulatedStore(process, environment, tail_bytes=process.world.tail_bytes)
     log = Log(store, LedgerMachine(), environment, config)
-    log.appender._client = SimulatedClient(process, store, environment)
+    log.appender._contention._client = SimulatedClient(process, store, environment)
     watch_locks(process, log)
     return log
 

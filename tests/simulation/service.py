@@ -48,7 +48,7 @@ def open_store(process: Process, *, has_threads: bool = False) -> Store:
     )
     tail_bytes = process.world.tail_bytes
     store = Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)
-    store.log.appender._client = SimulatedClient(process, store.object_store, environment)
+    store.log.appender._contention._client = SimulatedClient(process, store.object_store, environment)
     watch_locks(process, store.log)
     return store
 

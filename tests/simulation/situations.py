@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
+from eoslog.log.append_group import AppendGroup
 from eoslog.log.append_queue import Proposal
-from eoslog.log.appender import Appender
+from eoslog.log.contention import Contention
 from eoslog.log.machine import shared_entries
+from eoslog.log.next_record import NextRecord
+from eoslog.log.record_put import PutResult, RecordPut
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import slot_path
@@ -111,43 +114,42 @@ def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
-    original, original_message = Appender._put_record, SharedCommits.message
+    original, original_message = RecordPut.put, SharedCommits.message
 
-    def put_record(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
-        has_won = original(self, base, draft, taken, *arguments)
-        if len(taken) > 1:
-            world.marks[GROUP_COMMIT if has_won else LOST_GROUP_COMMIT] += 1
-        return has_won
+    def put(self: RecordPut[Any], record: NextRecord) -> PutResult:
+        result = original(self, record)
+        if len(record.taken) > 1:
+            world.marks[GROUP_COMMIT if result is PutResult.LANDED else LOST_GROUP_COMMIT] += 1
+        return result
 
     def message(self: SharedCommits, replica: Replica[Any], proposals: Iterable[Proposal], most_bytes: int) -> bytes:
         listed = list(proposals)
-        unsent = [each for each in listed if shared_entries(each.request) and each.sent is None]
+        unsent = [each for each in listed if shared_entries(each.content) and each.sent is None]
         if len(unsent) > 1:
             world.marks[SHARED_GROUP_COMMIT] += 1
         return original_message(self, replica, listed, most_bytes)
 
-    patch.setattr(Appender, "_put_record", put_record)
+    patch.setattr(RecordPut, "put", put)
     patch.setattr(SharedCommits, "message", message)
 
 
 def _count_yielding(world: World, patch: pytest.MonkeyPatch) -> None:
-    original = Appender._gives_way
+    original = Contention._gives_way
 
-    def gives_way(self: Appender[Any]) -> bool:
+    def gives_way(self: Contention) -> bool:
         found = original(self)
         world.marks[GAVE_WAY] += found
         return found
 
-    patch.setattr(Appender, "_gives_way", gives_way)
+    patch.setattr(Contention, "_gives_way", gives_way)
 
 
 def _count_served(world: World, patch: pytest.MonkeyPatch) -> None:
-    original = Appender._append_through_service
+    original = Contention.append_through_service
 
-    def append_through_service(self: Appender[Any], *arguments: Any) -> list[Proposal]:
-        before = self.counts.by_others
-        left = original(self, *arguments)
-        world.marks[APPENDED_BY_SERVICE] += self.counts.by_others > before
-        return left
+    def append_through_service(self: Contention, group: AppendGroup) -> None:
+        before = self._counts.by_others
+        original(self, group)
+        world.marks[APPENDED_BY_SERVICE] += self._counts.by_others > before
 
-    patch.setattr(Appender, "_append_through_service", append_through_service)
+    patch.setattr(Contention, "append_through_service", append_through_service)

@@ -10,10 +10,12 @@ from unittest import mock
 
 from eoslog.errors import EosLogError
 from eoslog.log.append_client import AppendClient
-from eoslog.log.append_queue import Proposal
-from eoslog.log.appender import Appender
+from eoslog.log.append_group import AppendGroup
+from eoslog.log.contention import Contention
+from eoslog.log.next_record import NextRecord
+from eoslog.log.record_put import PutResult
 from eoslog.log.replica import Replica
-from eoslog.log.slots import SlotRecord, decode_line, first_line
+from eoslog.log.slots import decode_line, first_line
 from eoslog.maintenance.append_service import AppendService
 from eoslog.storage.append_channel import Channel
 from tests.simulation.focus import FOCUSES
@@ -28,15 +30,15 @@ def answered_before_the_record_is_in_the_log() -> Iterator[None]:
 
     def append_for(self: AppendService, taken: list[Any]) -> None:
         log = self._store.log
-        put_record = log.appender._put_record
+        put = log.appender._put.put
         left = list(taken)
 
-        def answer_first(base: Any, draft: Any, own: Any, record: SlotRecord, body: bytes) -> bool | None:
+        def answer_first(record: NextRecord) -> PutResult:
             while left:
-                self._tell(left.pop(), b"%d\n" % record.slot + first_line(body))
-            return put_record(base, draft, own, record, body)
+                self._tell(left.pop(), b"%d\n" % record.slot_record.slot + first_line(record.body))
+            return put(record)
 
-        with mock.patch.object(log.appender, "_put_record", answer_first), suppress(EosLogError):
+        with mock.patch.object(log.appender._put, "put", answer_first), suppress(EosLogError):
             log.append_for_others([each.message for each in taken])
         for each in left:
             self._tell(each, b"")
@@ -78,41 +80,41 @@ def dead_service_awaited() -> Iterator[None]:
 @mutation(SERVICES)
 def any_answer_taken_for_success() -> Iterator[None]:
     """A writer takes an answer for success, whatever the records say: a request that was left out is told committed."""
-    original = Appender._append_through_service
+    original = Contention.append_through_service
 
-    def append_through_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
-        sent_before = [proposal for proposal in pending if proposal.sent is not None]
-        left = original(self, pending, attempts)
-        for proposal in left:
+    def append_through_service(self: Contention, group: AppendGroup) -> None:
+        sent_before = [proposal for proposal in group.pending if proposal.sent is not None]
+        original(self, group)
+        for proposal in group.pending:
             is_answered = self._client._socket is not None
             if proposal.sent is not None and proposal not in sent_before and is_answered:
-                proposal.answer = self.replica.slot
+                proposal.answer = self._replica.slot
                 proposal.finish()
-        return [proposal for proposal in left if not proposal.done]
+        group.drop_settled()
 
-    with method(Appender, "_append_through_service", append_through_service):
+    with method(Contention, "append_through_service", append_through_service):
         yield
 
 
 @mutation(SERVICES)
 def unanswered_request_forgotten() -> Iterator[None]:
     """A writer forgets a request that a service did not answer: it lands after it was told not to be appended."""
-    original = Appender._append_through_service
+    original = Contention.append_through_service
 
-    def append_through_service(self: Appender[Any], pending: list[Proposal], attempts: Any) -> list[Proposal]:
-        patient = self._patient
+    def append_through_service(self: Contention, group: AppendGroup) -> None:
+        drop_settled = group.drop_settled
 
-        def forget(proposals: list[Proposal]) -> list[Proposal]:
-            for proposal in proposals:
+        def forget() -> None:
+            for proposal in group.pending:
                 if proposal.sent is not None and not proposal.has_landed:
-                    self.replica.awaited.pop(proposal.sent.request_id, None)
+                    self._replica.awaited.pop(proposal.sent.request_id, None)
                     proposal.sent = None
-            return patient(proposals)
+            drop_settled()
 
-        with mock.patch.object(self, "_patient", forget):
-            return original(self, pending, attempts)
+        with mock.patch.object(group, "drop_settled", forget):
+            original(self, group)
 
-    with method(Appender, "_append_through_service", append_through_service):
+    with method(Contention, "append_through_service", append_through_service):
         yield
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eoslog.errors import StoreUnavailable
+from eoslog.log.append_group import AppendErrors
 from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.replica import Replica
@@ -41,7 +43,7 @@ def requests_of_others_taken_as_they_are() -> Iterator[None]:
 @mutation(QUEUE)
 def sent_request_given_up() -> Iterator[None]:
     """Who gives up at its deadline forgets that its request was sent: what was told not to be appended lands."""
-    with method(Appender, "_unsettled", lambda self, proposal: self._out_of_time()):
+    with method(AppendErrors, "unsettled", lambda self, proposal: StoreUnavailable("nothing was appended")):
         yield
 
 

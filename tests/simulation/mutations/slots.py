@@ -8,10 +8,10 @@ from typing import Any
 
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
 from eoslog.log import conditional_append
-from eoslog.log.append_queue import Proposal
-from eoslog.log.appender import Appender
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.log import Log
+from eoslog.log.next_record import NextRecord
+from eoslog.log.record_put import PutResult, RecordPut
 from eoslog.log.replica import Moment, Replica
 from eoslog.log.slots import SLOTS, SlotRecord, decode_line, decode_tail, first_line, slot_of, slot_path
 from eoslog.producer.transaction_manager import TransactionManager
@@ -75,36 +75,35 @@ class _Conflicting(_Asking):
 
 
 @contextmanager
-def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None]) -> Iterator[None]:
+def _slots_left(seen_as: type[_Asking], then: Callable[[Replica[Any]], PutResult]) -> Iterator[None]:
     """Appends see the store as ``seen_as``. ``then`` gives the result of an append that has left a slot."""
-    put_record, put_until_known = Appender._put_record, ConditionalAppend.put_until_known
+    put_record, put_until_known = RecordPut.put, ConditionalAppend.put_until_known
 
     def put(self: ConditionalAppend, *arguments: Any, **named: Any) -> bytes | None:
         seen: Any = seen_as(self._store)
         return put_until_known(ConditionalAppend(seen, self._environment, self._timeout_ms), *arguments, **named)
 
-    def put_or_leave(
-        self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes
-    ) -> bool | None:
+    def put_or_leave(self: RecordPut[Any], record: NextRecord) -> PutResult:
         try:
-            return put_record(self, base, draft, taken, record, body)
+            return put_record(self, record)
         except _SlotLeft:
-            for proposal in taken:
+            for proposal in record.taken:
                 proposal.in_flight = None
-            return then(self)
+            return then(self._replica)
 
-    with method(ConditionalAppend, "put_until_known", put), method(Appender, "_put_record", put_or_leave):
+    with method(ConditionalAppend, "put_until_known", put), method(RecordPut, "put", put_or_leave):
         yield
 
 
-def _with_another_append_id(log: Log[Any]) -> None:
+def _with_another_append_id(replica: Replica[Any]) -> PutResult:
     """The same slot is tried again."""
+    return PutResult.REOPENED
 
 
-def _in_the_next_slot(log: Log[Any]) -> bool:
+def _in_the_next_slot(replica: Replica[Any]) -> PutResult:
     """The append id stays, and this slot counts as another's."""
-    log.replica.slot += 1
-    return False
+    replica.slot += 1
+    return PutResult.LOST
 
 
 @mutation(RETRIES)
@@ -221,7 +220,7 @@ def answer_from_the_newest_state() -> Iterator[None]:
 @mutation(PAUSED_TOO_LONG)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale replica is believed: it may lie in a name that was deleted, and what it held is lost."""
-    with method(Appender, "_is_part_of_log", lambda self, base, slot, append_id: True):
+    with method(RecordPut, "_is_part_of_log", lambda self, base, slot, append_id: True):
         yield
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from eoslog.errors import StoreUnavailable
-from eoslog.log.append_queue import Proposal, SortedProposals, sort_proposals
-from eoslog.log.appender import Appender
+from eoslog.log.append_group import AppendErrors
+from eoslog.log.append_queue import Proposal
+from eoslog.log.next_record import Base, NextRecord, SortedProposals, sort_proposals
+from eoslog.log.record_put import PutResult, RecordPut
 from eoslog.log.replica import Replica
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
@@ -20,14 +23,14 @@ INTERRUPTED = Focus(("log-threads0", "log-fast-writer0"), {"interrupt": 0.05}, s
 @mutation(FOCUSES["threads"])
 def follower_told_before_the_win() -> Iterator[None]:
     """Followers are told their answers before the record is won: what lost its race is acknowledged."""
-    original = Appender._put_record
+    original = RecordPut.put
 
-    def put_record(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
-        for proposal in taken[1:]:
+    def put(self: RecordPut[Any], record: NextRecord) -> PutResult:
+        for proposal in record.taken[1:]:
             proposal.finish()
-        return original(self, base, draft, taken, *arguments)
+        return original(self, record)
 
-    with method(Appender, "_put_record", put_record):
+    with method(RecordPut, "put", put):
         yield
 
 
@@ -35,7 +38,7 @@ def follower_told_before_the_win() -> Iterator[None]:
 def answer_of_the_first_draft_kept() -> Iterator[None]:
     """An answer is kept from the draft that lost its race: it names the slot of another record."""
 
-    def sorted_once(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> SortedProposals:
+    def sorted_once(replica: Replica[Any], draft: Any, pending: Sequence[Proposal]) -> SortedProposals:
         before = [(proposal, proposal.answer) for proposal in pending if proposal.answer is not None]
         this = sort_proposals(replica, draft, pending)
         for proposal, answer in before:
@@ -65,13 +68,13 @@ class _Now:
 
 @contextmanager
 def _put_on(has_slot_of_now: bool) -> Iterator[None]:
-    original = Appender._put_record
+    original = RecordPut.put
 
-    def put_record(self: Appender[Any], base: Any, *arguments: Any) -> bool | None:
-        now: Any = _Now(base, self.replica, has_slot_of_now=has_slot_of_now)
-        return original(self, now if base.slot >= 0 else base, *arguments)
+    def put(self: RecordPut[Any], record: NextRecord) -> PutResult:
+        now: Any = _Now(record.base, self._replica, has_slot_of_now=has_slot_of_now)
+        return original(self, replace(record, base=now) if record.base.slot >= 0 else record)
 
-    with method(Appender, "_put_record", put_record):
+    with method(RecordPut, "put", put):
         yield
 
 
@@ -94,26 +97,26 @@ def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
 )
 def freshness_of_the_view_of_now() -> Iterator[None]:
     """A win is believed if the replica is fresh now, though reopened since: what a deleted name holds is lost."""
-    original = Appender._is_part_of_log
+    original = RecordPut._is_part_of_log
 
-    def is_part_of_log(self: Appender[Any], base: Any, slot: int, append_id: str) -> bool:
-        with self.replica.lock:
-            now = base._replace(slot=self.replica.slot, last_check=self.replica.last_check())
+    def is_part_of_log(self: RecordPut[Any], base: Base, slot: int, append_id: str) -> bool:
+        with self._replica.lock:
+            now = base._replace(slot=self._replica.slot, last_check=self._replica.last_check())
         return original(self, now, slot, append_id)
 
-    with method(Appender, "_is_part_of_log", is_part_of_log):
+    with method(RecordPut, "_is_part_of_log", is_part_of_log):
         yield
 
 
 @mutation(INTERRUPTED)
 def followers_of_the_interrupted_told_that_nothing_landed() -> Iterator[None]:
     """Followers of an interrupted leader are told that nothing was appended: their record may have landed."""
-    original = Appender._outcome
+    original = AppendErrors.after
 
-    def outcome(self: Appender[Any], proposal: Proposal, error: BaseException) -> BaseException:
+    def after(self: AppendErrors, error: BaseException, proposal: Proposal) -> BaseException:
         if not isinstance(error, Exception):
             return StoreUnavailable("nothing was appended")
-        return original(self, proposal, error)
+        return original(self, error, proposal)
 
-    with method(Appender, "_outcome", outcome):
+    with method(AppendErrors, "after", after):
         yield

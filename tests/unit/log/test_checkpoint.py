@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, InvalidEntry, UnsupportedFormat
 from eoslog.log import log as log_module
-from eoslog.log.append_queue import Proposal
+from eoslog.log.append_queue import OwnCheckpoint, Proposal
 from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
 from eoslog.log.log import Log
 from eoslog.log.slots import CheckpointEntry, CheckpointReference, decode_line, first_line, slot_path
@@ -253,7 +253,7 @@ def finish(
     world: World, log: Log[Ledger], state: Ledger, slot: int, append_id: str, shared: CheckpointRoot | None
 ) -> None:
     reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, append_id, shared)
-    proposal = Proposal(None, checkpoint=(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
+    proposal = Proposal(OwnCheckpoint(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
     try:
         log.appender.settle(proposal)
         proposal.result()

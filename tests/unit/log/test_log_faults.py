@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidRequest, StoreAccessDenied, StoreUnavailable
-from eoslog.log import appender
+from eoslog.log import next_record
 from eoslog.log.log import Log
 from eoslog.log.slots import decode_line, first_line, slot_path
 from tests.requests import Applying
@@ -335,7 +335,7 @@ def test_a_call_that_asks_for_two_ids_is_refused_at_once() -> None:
 def test_a_record_larger_than_readers_take_is_refused_before_it_is_put(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     log = world.created()
-    monkeypatch.setattr(appender, "LARGEST_RECORD_BYTES", 1000)
+    monkeypatch.setattr(next_record, "LARGEST_RECORD_BYTES", 1000)
 
     with pytest.raises(InvalidRequest, match="a slot holds at most"):
         log.append(add("x" * 1000))

@@ -243,11 +243,11 @@ def test_an_interrupted_leaders_queue_is_appended_by_its_owners(
 
 
 def test_a_group_too_large_for_a_record_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eoslog.log import appender
+    from eoslog.log import next_record
 
     world = World()
     log = world.created()
-    monkeypatch.setattr(appender, "_LARGEST_SHARED_RECORD_BYTES", 1500)
+    monkeypatch.setattr(next_record, "_LARGEST_SHARED_RECORD_BYTES", 1500)
 
     slots = together(log, add("a" * 800), add("b" * 800), add("c" * 800))
 
@@ -399,7 +399,7 @@ def test_an_interrupted_follower_is_not_made_leader_by_an_interrupted_one(
             log.append(requests[name])
 
     def interrupted_follower(proposal: Any) -> bool:
-        if proposal.request is not requests["follower"]:
+        if proposal.content is not requests["follower"]:
             return follow(proposal)
         is_taken.wait(timeout=30)
         raise KeyboardInterrupt

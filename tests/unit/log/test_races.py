@@ -85,7 +85,7 @@ def test_a_local_store_needs_no_giving_way(world: World) -> None:
 def test_the_writer_that_lost_most_races_pauses_least(world: World) -> None:
     other, log = world.created(), remote(world.process())
     pauses: list[int] = []
-    log.appender._conditional_append.back_off = lambda races, deadline_ms=None: pauses.append(races)  # type: ignore[method-assign]
+    log._conditional_append.back_off = lambda races, deadline_ms=None: pauses.append(races)  # type: ignore[method-assign]
     script(log).before.extend([lambda n=n: other.append(add(f"other{n}")) for n in range(7)])  # type: ignore[misc]
 
     log.append(add("own"))

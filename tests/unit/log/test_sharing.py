@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eoslog.errors import CommitStateUnknown, OutcomeLost
-from eoslog.log import appender
+from eoslog.log import contention, next_record
 from eoslog.log.log import Log
 from eoslog.log.slots import IncludedRequest, SlotRecord, encode_line, slot_path
 from tests.unit.log.ledger import Ledger, SharedAdd, add, add_once, shared_add
@@ -78,7 +78,7 @@ def test_a_request_too_large_for_a_message_is_appended_by_its_own_process(monkey
     world.created()
     log = world.process()
     queue = queued(log)
-    monkeypatch.setattr(appender, "LARGEST_MESSAGE_BYTES", 200)
+    monkeypatch.setattr(contention, "LARGEST_MESSAGE_BYTES", 200)
 
     slot = share(log, "x" * 200)
 
@@ -178,7 +178,7 @@ def test_requests_that_make_a_record_too_large_wait_for_the_next(monkeypatch: py
     messages = [
         message_of(0, shared_add(f"n{number}{'x' * 300}").shared_entries, name=f"{number:032x}") for number in range(4)
     ]
-    monkeypatch.setattr(appender, "_LARGEST_SHARED_RECORD_BYTES", 1_500)
+    monkeypatch.setattr(next_record, "_LARGEST_SHARED_RECORD_BYTES", 1_500)
 
     first, second = append_for(holder, messages, "first"), append_for(holder, messages[2:], "second")
 

@@ -280,7 +280,7 @@ def test_a_process_whose_requests_were_appended_after_a_lost_race_does_not_pause
         pauses.append(attempt)
         queue.is_first = False
 
-    log.appender._conditional_append.back_off = back_off  # type: ignore[method-assign, assignment]
+    log._conditional_append.back_off = back_off  # type: ignore[method-assign, assignment]
     queue.while_waiting = lambda: append_for(other, queue.sent)
 
     share(log, "x")

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import eoslog
 from eoslog.errors import InvalidOption, TopicAlreadyExists
 from eoslog.log import append_client
+from eoslog.log.announcements import OwnService
 from eoslog.log.append_client import APPEND_KEY_PATH, AppendClient
-from eoslog.log.appender import OwnService
 from eoslog.log.slots import LONGEST_LEASE_MS, AppendServiceAnnouncement, SlotRecord, records_backwards
 from eoslog.maintenance import append_service
 from eoslog.maintenance.append_service import AppendService
@@ -112,7 +112,7 @@ def records(store: Store) -> list[SlotRecord]:
 def announce(store: Store, address: str, lease_ms: int = 600_000, certificate: str | None = None) -> None:
     """Let the log announce a service that this process is not."""
     store.log.announce(OwnService("a" * 32, address, certificate, lease_ms))
-    store.log.appender.own_service = None
+    store.log.appender.announcements.own_service = None
 
 
 @contextlib.contextmanager
@@ -199,7 +199,7 @@ def test_a_writer_that_knows_a_newer_state_is_served_on_that_state(
     """The service has not read the record that made the producer."""
     store = connected()
     with monkeypatch.context() as without_service:
-        without_service.setattr(store.log.appender._client, "reach", lambda announced: False)
+        without_service.setattr(store.log.appender._contention._client, "reach", lambda announced: False)
         producer = writer(store)
     assert service._store.log.replica.slot < store.log.replica.slot
 
@@ -335,7 +335,7 @@ def test_a_silent_service_is_asked_again_after_a_pause_only(
 
     may_answer.set()
     monkeypatch.setattr(append_client, "_PATIENCE_MS", 10_000)
-    store.log.appender._client._not_before_ms = 0
+    store.log.appender._contention._client._not_before_ms = 0
     commit(producer, b"four")
 
     assert len(asked) == 2

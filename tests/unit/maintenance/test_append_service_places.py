@@ -34,7 +34,7 @@ def commit(store: Store, value: bytes) -> None:
 
 def announce(store: Store, service: AppendService) -> None:
     store.log.announce(service._own_service())
-    store.log.appender.own_service = None
+    store.log.appender.announcements.own_service = None
 
 
 def test_writers_that_name_a_directory_in_another_way_reach_its_service(tmp_path: Path) -> None:

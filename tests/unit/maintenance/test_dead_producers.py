@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eoslog.log import appender
+from eoslog.log import next_record
 from eoslog.log.slots import records_backwards
 from eoslog.state import transaction_requests
 from eoslog.state.names import TopicPartition
@@ -92,7 +92,7 @@ def test_overdue_transactions_that_make_a_record_too_large_hinder_no_append(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_requests, "_MOST_PARTITIONS_ABORTED_A_RECORD", 100)
-    monkeypatch.setattr(appender, "LARGEST_RECORD_BYTES", 12_000)
+    monkeypatch.setattr(next_record, "LARGEST_RECORD_BYTES", 12_000)
     store.admin.create_topic("wide", partitions=60)
     for number in range(3):
         dead = store.producer(f"dead{number}", transaction_timeout_ms=60_000)

@@ -22,7 +22,7 @@ from eoslog.errors import (
     ProducerFenced,
 )
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
-from eoslog.log import appender
+from eoslog.log import next_record
 from eoslog.log.append_queue import InFlight
 from eoslog.producer.job import Job
 from eoslog.store import Store
@@ -295,7 +295,7 @@ def test_more_files_than_a_record_holds_are_refused_and_leave_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = of_many_files(store, 300, tasks=3)
-    monkeypatch.setattr(appender, "LARGEST_RECORD_BYTES", 50_000)
+    monkeypatch.setattr(next_record, "LARGEST_RECORD_BYTES", 50_000)
     before = store.read(lambda state, slot: (slot, state.frozen_copy()))
 
     with pytest.raises(InvalidRequest, match="Commit fewer files in one call"):

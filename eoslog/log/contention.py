@@ -1,0 +1,236 @@
+"""Which process puts the next record: the append service, the process that has the host's turn, or any process.
+
+None of this is needed for correctness, because put-if-absent alone decides which record a slot gets. It decides how
+many puts are lost, and that no writer loses all of its races.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from eoslog.log.announcements import Announcements
+from eoslog.log.append_client import LARGEST_REQUEST_BYTES, AppendClient
+from eoslog.log.append_group import AppendGroup
+from eoslog.log.append_queue import AppendCounts, OthersMessages, earliest_deadline
+from eoslog.log.conditional_append import ConditionalAppend
+from eoslog.log.machine import Machine, shared_entries
+from eoslog.log.messages import Message, OthersRequests
+from eoslog.log.replica import Replica
+from eoslog.log.shared_commits import SharedCommits
+from eoslog.storage.environment import Environment
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, Turn
+from eoslog.storage.object_store import ObjectStore
+
+_COMPETITION_MS = 10_000
+"""After a lost race a process expects for this time that others compete for slots (ms). Without a lost race it gives
+way once in this time."""
+_RACES_TO_GIVE_WAY = 2
+"""A process that gives way pauses longer than one that has lost many races."""
+_LONGEST_RACE = 5
+"""After this number of lost races the pause no longer changes. A lost race means that another process appended."""
+
+
+@dataclass(slots=True)
+class RequestsOfOthers:
+    """The requests of other processes that one record may take."""
+
+    offered: Sequence[OthersRequests] = ()
+    taken: int = 0
+    """How many of the first of them that record took. The caller sets it when the record is in the log."""
+
+
+class Contention:
+    """Arranges with other processes which one puts the next record. Only the leader of the append queue uses it."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        machine: Machine[Any],
+        environment: Environment,
+        replica: Replica[Any],
+        conditional_append: ConditionalAppend,
+        announcements: Announcements,
+        counts: AppendCounts,
+    ) -> None:
+        self._store = store
+        self._environment = environment
+        self._replica = replica
+        self._conditional_append = conditional_append
+        self._announcements = announcements
+        self._counts = counts
+        self._shared = SharedCommits(store.url, environment, machine)
+        self._client = AppendClient(store, environment)
+        self._append_id_of_host = ""
+        """The append id of the newest record that a process of this host is known to have put."""
+        self._competes_until_ms = 0
+        """Until when this process expects that other hosts compete for slots (elapsed time, ms)."""
+        self._gave_way_ms = environment.monotonic_ms()
+        """When this process last gave way without knowing of other hosts (elapsed time, ms)."""
+
+    def append_through_service(self, group: AppendGroup) -> None:
+        """Let the append service append the proposals that it may append.
+
+        Nothing depends on the service. If it does not answer, this process appends the proposals itself.
+        """
+        if not group.pending or not self.reaches_service():
+            return
+        unsent = [each for each in group.pending if each.sent is None and shared_entries(each.content)]
+        if not unsent:
+            return
+        began_ms = self._environment.monotonic_ms()
+        with_time = group.with_time(unsent)
+        message = self._shared.message(self._replica, with_time, LARGEST_REQUEST_BYTES)
+        if not message:
+            return
+        self._environment.reached("log.service.before_send")
+        records = self._client.ask(message, earliest_deadline(with_time))
+        self._environment.reached("log.service.answered")
+        # Without an answer, the service may have appended the requests all the same.
+        group.have_landed(refresh=records is None or not self._replica.follow(records))
+        self._counts.waited_ms += self._environment.monotonic_ms() - began_ms
+        self._counts.by_others += group.landed_count
+        group.drop_settled()
+
+    def reaches_service(self) -> bool:
+        """Return True if the log announces the append service of another process, and this one is connected to it."""
+        announced = self._announcements.of_another_process()
+        return announced is not None and self._client.reach(announced)
+
+    def ask_for_slot(self, group: AppendGroup, deadline_ms: int | None) -> bool:
+        """Ask the append service to leave the next slot to this process. Return True if it does.
+
+        A request that only this process may append would lose each race against a service that is busy.
+
+        Args:
+            deadline_ms: when the callers give up (elapsed time, ms).
+        """
+        records = self._client.ask(self._shared.request_for_a_slot(self._replica), deadline_ms)
+        if records is None:
+            return False
+        if not self._replica.follow(records):
+            # This process is far behind, or the store repeats no records.
+            group.read_tail()
+        return True
+
+    @contextmanager
+    def turn(self, group: AppendGroup) -> Iterator[RequestsOfOthers]:
+        """Wait until this process may put a record. Within the context, the other processes of its host wait.
+
+        During the wait, the process that has the turn may append the proposals. Then the group is empty. Where the
+        system has no turns, nothing is awaited.
+        """
+        queue = self._store.host_queue
+        # The holder of the turn may wait for the append service of this process, so the service takes no turn.
+        if queue is None or not self._replica.is_open or self._announcements.own_service is not None:
+            yield self._requests_of_others(group)
+            return
+        with queue.turn(group.deadline_ms) as turn:
+            if not turn.begin() and self._is_overtaken(turn, group):
+                self._environment.reached("log.shared.appended_by_another")
+                group.drop_settled()
+                yield RequestsOfOthers()
+                return
+            messages = turn.messages()
+            others = self._requests_of_others(group, self._shared.decoded(messages))
+            group.drop_settled()
+            yield others
+            # Not after an error: the put may have landed, and the next process must read the log.
+            turn.newest = self._replica.newest_records(LARGEST_MESSAGE_BYTES)
+            if others.taken:
+                turn.answer(min(others.taken, len(messages)))
+
+    def _requests_of_others(self, group: AppendGroup, messages: Sequence[Message | None] = ()) -> RequestsOfOthers:
+        """Return the requests in these messages, and those in messages that are proposals of this process."""
+        found = list(messages)
+        for proposal in group.pending:
+            if isinstance(proposal.content, OthersMessages):
+                found += proposal.content.messages
+        if max((each.slot for each in found if each is not None), default=-1) > self._replica.slot:
+            # A sender knows a newer state, on which its requests may be valid.
+            group.read_tail()
+        included = self._replica.included
+        return RequestsOfOthers([() if each is None or each.name in included else each.with_ids for each in found])
+
+    def _is_overtaken(self, turn: Turn, group: AppendGroup) -> bool:
+        """Wait for this process's turn. Return True if other processes append all its proposals before it."""
+        began_ms = self._environment.monotonic_ms()
+        with_time = group.with_time(group.pending) if turn.is_crowded else []
+        message = self._shared.message(self._replica, with_time, LARGEST_MESSAGE_BYTES)
+        was_sent = False
+        try:
+            while True:
+                if message:
+                    self._environment.reached("log.shared.before_send")
+                turn.ask(message)
+                if message:
+                    self._environment.reached("log.shared.sent")
+                # The holder of an earlier turn may have appended the requests, and have died before it answered.
+                if was_sent and group.have_landed():
+                    return True
+                if not turn.wait():
+                    # Others may have appended during the wait.
+                    return group.have_landed()
+                was_sent = bool(message)
+                # A holder answers each message whose requests it appended. So if it hands over the turn without an
+                # answer, no record has these requests, and the log need not be read.
+                is_newest = self._replica.follow(turn.handed_over)
+                if is_newest:
+                    self._append_id_of_host = self._replica.append_id
+                if turn.is_appended:
+                    if group.have_landed(refresh=not is_newest):
+                        return True
+                    # The remaining requests need a turn of this process. A repeated message would end each wait early.
+                    message = b""
+                if turn.begin():
+                    return group.have_landed(refresh=not is_newest)
+        finally:
+            self._counts.waited_ms += self._environment.monotonic_ms() - began_ms
+            self._counts.by_others += group.landed_count
+
+    def give_way(self, group: AppendGroup) -> None:
+        """If another host should put the next record first, give it time for that."""
+        if self._gives_way():
+            group.read_tail()
+            self._conditional_append.back_off(_RACES_TO_GIVE_WAY)
+
+    def _gives_way(self) -> bool:
+        """Decide whether other hosts may put the next record first. They may only after a record of this host.
+
+        A host that lost the race for that record must read it before it puts the next one. The winner need not read
+        it, so it would win each race. The winner does not know of the other host until it gives way and loses a race
+        itself. So it gives way from time to time, too.
+        """
+        if self._replica.append_id != self._append_id_of_host or not self._store.is_remote:
+            return False
+        now_ms = self._environment.monotonic_ms()
+        if now_ms < self._competes_until_ms:
+            return True
+        if now_ms < self._gave_way_ms + _COMPETITION_MS:
+            return False
+        self._gave_way_ms = now_ms
+        return True
+
+    def won(self, append_id: str) -> None:
+        """Note the record of this process that has got a slot."""
+        self._append_id_of_host = append_id
+
+    def lost(self) -> None:
+        """Note that another process has put the record for a slot first."""
+        self._competes_until_ms = self._environment.monotonic_ms() + _COMPETITION_MS
+
+    def pause(self, group: AppendGroup) -> None:
+        """Pause after a lost race, and after several races go to the newest slot.
+
+        A pause within a turn would only delay the other processes of this host, so call this after the turn.
+        """
+        races = min(group.races, _LONGEST_RACE)
+        # In a remote store the processes that lost a race read the winner's record for about the same time. The one
+        # that lost the most races pauses least, so it puts first.
+        self._conditional_append.back_off(_LONGEST_RACE + 1 - races if self._store.is_remote else races)
+        group.drop_settled()
+        if group.pending and group.races > 1:
+            # Other processes append faster than this one folds slot by slot.
+            group.read_tail()

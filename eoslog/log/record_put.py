@@ -1,0 +1,137 @@
+"""The put of a record into the next slot, and what follows from its outcome for this process's replica."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from eoslog.errors import EosLogError, StoreVanished, UnsupportedFormat
+from eoslog.log.append_queue import InFlight, OwnCheckpoint, earliest_deadline
+from eoslog.log.conditional_append import ConditionalAppend
+from eoslog.log.next_record import Base, NextRecord
+from eoslog.log.replica import Moment, Replica
+from eoslog.log.slots import first_line, slot_path
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
+
+S = TypeVar("S")
+
+
+class PutResult(Enum):
+    """What became of a record."""
+
+    LANDED = auto()
+    """It is part of the log, and the replica has it."""
+    LOST = auto()
+    """Another record has the slot, and the replica has that one."""
+    REOPENED = auto()
+    """It is not part of the log. The replica was too old to tell which slot is the next, and was opened again."""
+
+
+class RecordPut(Generic[S]):
+    """Puts the records of one process."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        environment: Environment,
+        replica: Replica[S],
+        conditional_append: ConditionalAppend,
+    ) -> None:
+        self._store = store
+        self._environment = environment
+        self._replica = replica
+        self._conditional_append = conditional_append
+
+    def put(self, record: NextRecord) -> PutResult:
+        """Put a record into its slot, until it is known which record has the slot.
+
+        Another thread may refresh the replica meanwhile, and so fold this record or the winner's.
+
+        Raises:
+            CommitStateUnknown: the record may have landed, or may land later. Its proposals stay in flight.
+            StoreVanished: another store is where this one was.
+            StoreUnavailable, StoreAccessDenied, CorruptRecord, UnsupportedFormat: the record has not landed.
+        """
+        replica = self._replica
+        slot, append_id = record.slot_record.slot, record.slot_record.append_id
+        asked = replica.moment()
+        if (
+            slot > 0
+            and not replica.is_long_after(record.base.last_check)
+            and self._store.is_missing(slot_path(slot - 1))
+        ):
+            # No process deletes the newest slot. A record after a missing one would make the store unreadable.
+            raise StoreVanished(
+                f"{self._store.url}: slot {slot - 1} is missing, although this process has read it: an earlier state "
+                "replaced the store. Nothing was written. Call eoslog.connect() again to continue from that state"
+            )
+        for proposal in record.taken:
+            proposal.in_flight = InFlight(slot, append_id)
+            proposal.attempts.puts[proposal.in_flight] = proposal.answer
+        try:
+            winner = self._conditional_append.put_until_known(
+                slot, record.body, append_id, deadline_ms=earliest_deadline(record.taken)
+            )
+        except UnsupportedFormat as error:
+            if replica.is_long_after(replica.dated(asked)):
+                raise self._conditional_append.unknown(slot, append_id) from error
+            raise
+        if winner is None and self._is_part_of_log(record.base, slot, append_id):
+            self._adopt(record, asked)
+            return PutResult.LANDED
+        if replica.is_long_after(replica.dated(asked)):
+            # This record may have landed, and may have been deleted before the present record was put there.
+            raise self._conditional_append.unknown(slot, append_id)
+        if winner is None:
+            try:
+                replica.open()
+            except EosLogError as error:
+                raise self._conditional_append.unknown(slot, append_id) from error
+        for proposal in record.taken:
+            proposal.in_flight = None
+        if winner is not None and not replica.is_expired() and replica.fold_body(slot, winner):
+            return PutResult.LOST
+        if winner is not None:
+            replica.open()
+        return PutResult.REOPENED
+
+    def _adopt(self, record: NextRecord, asked: Moment) -> None:
+        """Move the replica to a record that landed, unless another thread has folded it.
+
+        Args:
+            asked: the time before the record was put.
+        """
+        replica, slot = self._replica, record.slot_record.slot
+        with replica.changing():
+            if replica.state is record.base.state and replica.slot == record.base.slot:
+                record.draft.merge()
+                for proposal in record.taken:
+                    if isinstance(proposal.content, OwnCheckpoint):
+                        replica.adopt_own_checkpoint(proposal.content.entry.reference, proposal.content.root)
+                replica.advance(record.slot_record, first_line(record.body))
+                replica.keep_files(slot, record.body)
+                replica.note_check(asked)
+            elif replica.slot == record.base.slot:
+                # Another thread reopened the replica. The draft belongs to the replaced state, so fold the record.
+                replica.fold_body(slot, record.body)
+
+    def _is_part_of_log(self, base: Base, slot: int, append_id: str) -> bool:
+        """Return True if the record that this process has just put is part of the log.
+
+        It is, if the replica was fresh when the draft was made. Otherwise an earlier record of this slot may have been
+        deleted before the put, and then the new record is not part of the log. ``base`` tells whether the replica was
+        fresh then. The present replica does not: another thread may have opened it again since.
+
+        Raises:
+            CommitStateUnknown: the object store did not answer.
+        """
+        if base.slot >= 0 and not self._replica.is_long_after(base.last_check):
+            return True
+        try:
+            if self._conditional_append.continues(self._replica, slot, append_id):
+                return True
+        except EosLogError as error:
+            raise self._conditional_append.unknown(slot, append_id) from error
+        self._environment.reached("log.slot.stale_win_refused")
+        return False

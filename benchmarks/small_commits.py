@@ -23,6 +23,7 @@ from benchmarks.arguments import not_negative, positive
 from benchmarks.delay import Delay, delayed
 from eoslog import Store, TopicPartition
 from eoslog.log.replica import LogConfig
+from eoslog.maintenance.sealing import seal_now
 from tests.s3.servers import S3Server, S3ServerMissing, real_s3_server
 
 PARTITIONS = 100
@@ -85,7 +86,7 @@ class Bench:
         cells.append(f"{statistics.median(times) * 1000 / self._options.put_ms:.2f}" if self._options.put_ms else "-")
         cells += [_words(self.requests(flush(100))), _words(self.requests(flush(100 << 10)))]
         cells.append(self._followed(commit))
-        return cells + self._sealed(store, commit)
+        return cells + self._scanned(store, commit)
 
     def _followed(self, commit: Callable[[], None]) -> str:
         """Return the GETs a commit of a consumer that polls after each one."""
@@ -103,15 +104,33 @@ class Bench:
                 gets += found - 1
         return f"{gets / commits:.2f}"
 
-    def _sealed(self, store: Store, commit: Callable[[], None]) -> list[str]:
+    def _scanned(self, store: Store, commit: Callable[[], None]) -> list[str]:
         for _ in range(self._options.commits):
             commit()
-        before = _seconds(lambda: self.connect().scan("t").to_table())
-        one = _seconds(lambda: store.scan("t").to_table())
+        new, again = self._scan_s("t"), _seconds(lambda: store.scan("t").to_table())
+        store.admin.create_topic("one_flush")
+        producer = store.producer("large", staged=True)
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(store.scan("t").record_count):
+            producer.send("one_flush", b"value")
+        producer.commit_transaction()
+        seal_now(store, ["t"])
+        sealed = self._files_and_ratio(store)
         store.admin.compact_files("t", now=True)
+        return [f"{new:.2f} s, {again:.2f} s", sealed, self._files_and_ratio(store)]
+
+    def _files_and_ratio(self, store: Store) -> str:
+        """Return the number of data files, and how long a scan takes beside one of the same rows in one file."""
         (described,) = store.admin.describe_partitions("t")
-        after = statistics.median(_seconds(lambda: self.connect().scan("t").to_table()) for _ in range(5))
-        return [f"{before:.2f} s, {one:.2f} s again", f"{described.files}", f"{after * 1000:.0f} ms"]
+        self._proxy.set(self._options.other_ms, put_ms=self._options.put_ms)
+        ratio = statistics.median(self._scan_s("t") / self._scan_s("one_flush") for _ in range(5))
+        self._proxy.set(0)
+        return f"{described.files}; {ratio:.2f}"
+
+    def _scan_s(self, topic: str) -> float:
+        """Return how long a new process takes to open the store and scan a topic (s)."""
+        return _seconds(lambda: self.connect().scan(topic).to_table())
 
 
 def local_commit(config: LogConfig) -> float:
@@ -152,8 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "the same, 100 KiB each",
         "GETs a commit of a consumer that follows",
         f"scan of {options.commits:,} more commits, by a new process and by the writer",
-        "data files after sealing and compaction",
-        "scan then, by a new process",
+        f"sealed: data files; scan by a new process, {options.other_ms:g} ms a request (scans of one flush)",
+        "compacted: the same",
     ]
     try:
         with real_s3_server() as server, delayed(server.endpoint_url) as proxy:

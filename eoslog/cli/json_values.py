@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.errors import SchemaMismatch
-from eoslog.format.column_types import Kind, digits_before_point, kind_of, whole_numbers
+from eoslog.format.column_types import ValueKind, digits_before_point, kind_of, whole_numbers
 from eoslog.wording import without_code
 
 _EXACT = Context(prec=1_000)
@@ -169,7 +169,7 @@ def _timestamp(value: Any, kind: Any, path: str) -> datetime:
     return moment
 
 
-_CONVERTERS: dict[Kind | None, Callable[[Any, Any, str], Any]] = {
+_CONVERTERS: dict[ValueKind | None, Callable[[Any, Any, str], Any]] = {
     "struct": lambda value, kind, path: _struct(value, kind, f"{path}."),
     "list": _list,
     "map": _map,

@@ -25,7 +25,7 @@ _MAX_DEPTH = 32
 _FLOAT_MANTISSA = {32: 24, 64: 53}
 
 
-Kind = Literal[
+ValueKind = Literal[
     "null", "boolean", "integer", "float", "decimal", "text", "binary", "date", "time", "timestamp", "duration",
     "struct", "list", "map",
 ]  # fmt: skip
@@ -36,7 +36,7 @@ Kind = Literal[
 class ColumnType:
     """A type that can be stored: one row of the table of column types."""
 
-    kind: Kind
+    kind: ValueKind
     arrow: tuple[Any, ...]
     """The stored form, then the other Arrow types that are stored in this form. Parameters of types do not count."""
     value: type | None = None
@@ -97,7 +97,7 @@ def column_type(data_type: pa.DataType) -> ColumnType | None:
     return _BY_ARROW_ID.get(data_type.id)
 
 
-def kind_of(data_type: pa.DataType) -> Kind | None:
+def kind_of(data_type: pa.DataType) -> ValueKind | None:
     """Return the kind of an Arrow type; None if it cannot be stored."""
     return _KINDS.get(data_type.id)
 

@@ -111,7 +111,7 @@ class _Version:
         return sum(isinstance(action, kind) for action in self.actions)
 
 
-class _Published(NamedTuple):
+class _LastPublication(NamedTuple):
     """A publication: a table shows a topic at a slot, until the topic or a partition changes."""
 
     topic: Topic
@@ -147,7 +147,7 @@ class Publisher:
         self._indexes = indexes
         self._tables = tables
         self._files: dict[str, PublishedFiles] = {}
-        self._published: dict[str, _Published] = {}
+        self._published: dict[str, _LastPublication] = {}
         """The last successful publication of each topic."""
         self._rewriting = StepLock()
         """A rewrite holds whole files in memory, so only one thread does it."""
@@ -201,7 +201,7 @@ class Publisher:
             return _versions_of(snapshot, files.of(snapshot), table)
 
         found = self._put_next(topic, next_versions)
-        self._published[topic] = _Published(snapshot.topic, snapshot.slot)
+        self._published[topic] = _LastPublication(snapshot.topic, snapshot.slot)
         return found
 
     def _snapshot(self, topic: str, *, refresh: bool) -> TopicSnapshot:

@@ -26,7 +26,7 @@ from eoslog.state.store_state import (
     Group,
     IdempotentProducer,
     LastVersion,
-    Moment,
+    LogPosition,
     PendingDeletion,
     StoreState,
     Topic,
@@ -156,9 +156,9 @@ class Draft:
             setattr(self, name, Overlay(getattr(base, name)))
 
     @property
-    def moment(self) -> Moment:
+    def position(self) -> LogPosition:
         """The position in the log of the entry that is applied now."""
-        return Moment(self.slot, self.time_ms)
+        return LogPosition(self.slot, self.time_ms)
 
     def before_record(self, compute: Callable[[StoreState], T]) -> T:
         """Return the answer of a function for the state before the record. It is called once for the whole record."""

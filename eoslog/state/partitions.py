@@ -25,7 +25,7 @@ from eoslog.state.partition_state import (
     SealedSegment,
 )
 from eoslog.state.sequences import check_sequence, move_segment_start, with_batch, with_marker
-from eoslog.state.store_state import Moment, PendingDeletion, StoreState, Topic
+from eoslog.state.store_state import LogPosition, PendingDeletion, StoreState, Topic
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
 from eoslog.wording import quoted
 
@@ -106,7 +106,7 @@ def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
     )
 
 
-def append_batch(partition: Partition, entry: BatchAppended, moment: Moment) -> None:
+def append_batch(partition: Partition, entry: BatchAppended, position: LogPosition) -> None:
     """Append an eager batch at the end of the partition."""
     transactional = entry.transactional_id is not None
     partition.active.append(
@@ -117,9 +117,9 @@ def append_batch(partition: Partition, entry: BatchAppended, moment: Moment) -> 
             file=entry.file,
             first_row=0,
             control=None,
-            slot=moment.slot,
-            end_slot=NO_SLOT if transactional else moment.slot,
-            end_time_ms=NO_TIME if transactional else moment.time_ms,
+            slot=position.slot,
+            end_slot=NO_SLOT if transactional else position.slot,
+            end_time_ms=NO_TIME if transactional else position.time_ms,
             outcome=Outcome.OPEN if transactional else Outcome.COMMITTED,
             transactional_id=entry.transactional_id,
             producer_id=entry.producer_id,
@@ -153,7 +153,7 @@ def append_staged(
     transactional_id: str,
     producer_id: int,
     producer_epoch: int,
-    moment: Moment,
+    position: LogPosition,
 ) -> None:
     """Append a staged batch at the end of the partition, in the slot that commits it.
 
@@ -167,9 +167,9 @@ def append_staged(
             file=batch.file,
             first_row=0,
             control=None,
-            slot=moment.slot,
-            end_slot=moment.slot,
-            end_time_ms=moment.time_ms,
+            slot=position.slot,
+            end_slot=position.slot,
+            end_time_ms=position.time_ms,
             outcome=Outcome.COMMITTED,
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -191,7 +191,7 @@ def place_marker(
     transactional_id: str,
     producer_id: int,
     marker_epoch: int,
-    moment: Moment,
+    position: LogPosition,
     timestamp: int,
     *,
     eager: bool,
@@ -210,7 +210,7 @@ def place_marker(
     first_offset = partition.open_transactions.pop(producer_id, None)
     if first_offset is not None:
         outcome = Outcome.COMMITTED if control is Control.COMMIT else Outcome.ABORTED
-        settled = _settle(partition, producer_id, first_offset, outcome, moment)
+        settled = _settle(partition, producer_id, first_offset, outcome, position)
         if outcome is Outcome.ABORTED:
             # This transaction was removed above, so the next open one gives the last stable offset after the marker.
             stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
@@ -229,9 +229,9 @@ def place_marker(
             file=None,
             first_row=0,
             control=control,
-            slot=moment.slot,
-            end_slot=moment.slot,
-            end_time_ms=moment.time_ms,
+            slot=position.slot,
+            end_slot=position.slot,
+            end_time_ms=position.time_ms,
             outcome=Outcome.COMMITTED if control is Control.COMMIT else Outcome.ABORTED,
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -246,14 +246,16 @@ def place_marker(
     return settled
 
 
-def _settle(partition: Partition, producer_id: int, first_offset: int, outcome: Outcome, moment: Moment) -> int:
+def _settle(partition: Partition, producer_id: int, first_offset: int, outcome: Outcome, position: LogPosition) -> int:
     """Give a producer's open batches from an offset on their outcome. Returns their number of rows."""
     settled = 0
     start = bisect_left(partition.active, first_offset, key=lambda batch: batch.base_offset)
     for index in range(start, len(partition.active)):
         batch = partition.active[index]
         if batch.producer_id == producer_id and batch.outcome is Outcome.OPEN:
-            partition.active[index] = batch._replace(outcome=outcome, end_slot=moment.slot, end_time_ms=moment.time_ms)
+            partition.active[index] = batch._replace(
+                outcome=outcome, end_slot=position.slot, end_time_ms=position.time_ms
+            )
             settled += batch.record_count
     return settled
 

@@ -21,7 +21,7 @@ ColumnPath = tuple[str, ...]
 """A column or a field within it: the names from the outside in, with ``element`` for lists and ``value`` for maps."""
 
 
-class Moment(NamedTuple):
+class LogPosition(NamedTuple):
     """The position of an entry in the log."""
 
     slot: int

@@ -108,7 +108,7 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     draft.take_file(entry.file)
     if entry.base_offset != partition.next_offset:
         entry = entry.model_copy(update={"base_offset": partition.next_offset})
-    append_batch(draft.edit_partition(partition_id), entry, draft.moment)
+    append_batch(draft.edit_partition(partition_id), entry, draft.position)
     if transaction is None:
         draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
     else:
@@ -412,7 +412,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             transactional_id,
             producer_id,
             rows.producer_epoch,
-            draft.moment,
+            draft.position,
         )
     commits = entry.outcome == "commit"
     for marker in entry.markers:
@@ -423,7 +423,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             entry.transactional_id,
             rows.producer_id,
             marker_epoch(transaction),
-            draft.moment,
+            draft.position,
             entry.time_ms,
             eager=partition_id in transaction.partitions,
         )

@@ -38,7 +38,7 @@ _ROW_INDEX = "_metadata.row_index"
 _BLOCKS = "size:bigint,blocks:array<array<array<bigint>>>"
 
 
-class RowRange(NamedTuple):
+class RowInterval(NamedTuple):
     """Consecutive rows of a file."""
 
     first_row: int
@@ -49,7 +49,7 @@ class RowRange(NamedTuple):
 class TimedRows(NamedTuple):
     """Rows of batches with one timestamp."""
 
-    rows: RowRange
+    rows: RowInterval
     timestamp: int
     """The batches' largest timestamp (ms)."""
 
@@ -68,7 +68,7 @@ class PlannedFile:
     """The offset from which the file's column ``_offset_delta`` counts."""
     hidden_rows: bool
     """True if some rows of the file must not be read."""
-    visible: tuple[RowRange, ...]
+    visible: tuple[RowInterval, ...]
     offsets: tuple[int, int] | None
     """If a batch with gaps is read only in part: the first offset to read, and the end (exclusive)."""
     times: tuple[TimedRows, ...]
@@ -112,7 +112,7 @@ def _planned_file(plan: PartitionPlan, rows: FileRows, with_nan: Mapping[str, fr
     assert rows.file is not None
     batches = rows.in_file
     ends = batches.first_row + batches.record_count
-    ranges = list(map(RowRange, batches.first_row.tolist(), ends.tolist()))
+    ranges = list(map(RowInterval, batches.first_row.tolist(), ends.tolist()))
     first_offsets = batches.base_offset - batches.first_row
     is_consecutive = not rows.has_gaps and (first_offsets == first_offsets[0]).all()
     visible = tuple(each for each, _ in _joined((each, 0) for each in ranges))
@@ -123,7 +123,7 @@ def _planned_file(plan: PartitionPlan, rows: FileRows, with_nan: Mapping[str, fr
         plan.partition,
         int(first_offsets[0]) if is_consecutive else None,
         rows.file_base_offset,
-        visible != (RowRange(0, rows.file_rows),) or offsets is not None,
+        visible != (RowInterval(0, rows.file_rows),) or offsets is not None,
         visible,
         offsets,
         tuple(TimedRows(*each) for each in _joined(zip(ranges, batches.timestamp.tolist(), strict=True))),
@@ -141,12 +141,12 @@ def _cut(plan: PartitionPlan, rows: FileRows) -> tuple[int, int] | None:
     return (start, end) if begins_within or ends_within else None
 
 
-def _joined(pieces: Iterable[tuple[RowRange, int]]) -> list[tuple[RowRange, int]]:
+def _joined(pieces: Iterable[tuple[RowInterval, int]]) -> list[tuple[RowInterval, int]]:
     """Join neighboring ranges of rows that have the same number."""
-    joined: list[tuple[RowRange, int]] = []
+    joined: list[tuple[RowInterval, int]] = []
     for rows, number in pieces:
-        if joined and joined[-1] == (RowRange(joined[-1][0].first_row, rows.first_row), number):
-            joined[-1] = (RowRange(joined[-1][0].first_row, rows.end_row), number)
+        if joined and joined[-1] == (RowInterval(joined[-1][0].first_row, rows.first_row), number):
+            joined[-1] = (RowInterval(joined[-1][0].first_row, rows.end_row), number)
         else:
             joined.append((rows, number))
     return joined

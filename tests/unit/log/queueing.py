@@ -14,6 +14,7 @@ from eoslog.log.log import Log
 
 _MOST_WAITS = 30_000
 
+
 @contextmanager
 def held(log: Log[Any]) -> Iterator[None]:
     """Within this context no thread leads. Use it when no append is under way."""

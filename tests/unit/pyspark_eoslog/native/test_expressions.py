@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord
-from pyspark_eoslog.native.lookup import PlannedFile, RowRange, TimedRows, by_file_name, file_expressions, in_blocks
+from pyspark_eoslog.native.lookup import PlannedFile, RowInterval, TimedRows, by_file_name, file_expressions, in_blocks
 
 
 def planned(name: str = "0a.parquet", times: tuple[int, ...] = (5,)) -> PlannedFile:
-    timed = tuple(TimedRows(RowRange(row, row + 1), time) for row, time in enumerate(times))
-    return PlannedFile(f"t/0/{name}", 10, 3, 7, 7, False, (RowRange(0, len(times)),), None, timed)
+    timed = tuple(TimedRows(RowInterval(row, row + 1), time) for row, time in enumerate(times))
+    return PlannedFile(f"t/0/{name}", 10, 3, 7, 7, False, (RowInterval(0, len(times)),), None, timed)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=40))

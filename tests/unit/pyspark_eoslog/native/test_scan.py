@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_eoslog.native.lookup import PlannedFile, RowRange, TimedRows
+from pyspark_eoslog.native.lookup import PlannedFile, RowInterval, TimedRows
 from pyspark_eoslog.native.native_scan import NativeFiles, quoted, s3a_options
 
-FILE = PlannedFile("t/0/a.parquet", 10, 0, 0, 0, False, (RowRange(0, 1),), None, (TimedRows(RowRange(0, 1), 5),))
+FILE = PlannedFile("t/0/a.parquet", 10, 0, 0, 0, False, (RowInterval(0, 1),), None, (TimedRows(RowInterval(0, 1), 5),))
 THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eoslog.consumer.consumer_records import RecordTransaction as RecordTransaction
     from eoslog.consumer.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
     from eoslog.maintenance.coordinator import Coordinator as Coordinator
+    from eoslog.processor import Processor as Processor
     from eoslog.producer.producer import Producer as Producer
     from eoslog.read.commits import Commit as Commit
     from eoslog.read.history import History as History
@@ -50,6 +51,7 @@ _PUBLIC = {
     "OffsetReset": "eoslog.admin.group_admin",
     "Operation": "eoslog.read.history",
     "PartitionOffsets": "eoslog.session.positions",
+    "Processor": "eoslog.processor",
     "Producer": "eoslog.producer.producer",
     "Progress": "eoslog.read.scan",
     "RecordMetadata": "eoslog.session.positions",

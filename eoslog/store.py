@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -37,6 +37,7 @@ from eoslog.wording import quoted
 if TYPE_CHECKING:
     from eoslog.admin.admin import Admin
     from eoslog.consumer.consumer import Consumer
+    from eoslog.processor import Process, Processor
     from eoslog.producer.producer import Producer
 
 T = TypeVar("T")
@@ -95,6 +96,7 @@ def connect(
     import eoslog.admin.admin
     import eoslog.consumer.consumer
     import eoslog.maintenance.coordinator
+    import eoslog.processor
     import eoslog.producer.producer  # noqa: F401
 
     if settings is None:
@@ -301,6 +303,59 @@ class Store(Session):
             with_transaction=with_transaction,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+        )
+
+    @named_options("a processor")
+    def processor(
+        self,
+        topics: str | Iterable[str],
+        process: Process,
+        *,
+        group_id: str,
+        transactional_id: str,
+        max_records: Count = 500,
+        commit_interval_ms: Natural = 100,
+        dead_letter_topic: str | None = None,
+        consumer_options: Mapping[str, Any] | None = None,
+        producer_options: Mapping[str, Any] | None = None,
+    ) -> Processor:
+        """Return a processor: it consumes topics, transforms their records, and produces the results, exactly once.
+
+        Args:
+            topics: the topics to read.
+            process: a function of the records of one transaction and its producer. It sends rows with ``send`` or
+                ``send_table``. After an error the processor calls it again with the same records, in another
+                transaction. So it should have no effects outside of the store.
+            group_id: the group that keeps the progress.
+            transactional_id: the id of this processor. A program that is started again uses the same one, and so fences
+                its predecessor.
+            max_records: the largest number of records of one transaction.
+            commit_interval_ms: the shortest time between the begins of two transactions, while fewer than
+                ``max_records`` records wait (ms).
+            dead_letter_topic: a topic of Kafka records. If ``process`` raises an exception, the records are processed
+                one by one, and a record for which it fails goes to this topic, with Kafka Streams' headers for the
+                error. If it is None, the exception ends the run.
+            consumer_options, producer_options: options of ``Store.consumer`` and ``Store.producer`` for its clients. By
+                default the consumer begins at the earliest record, and the producer is staged.
+
+        Raises:
+            InvalidOption, InvalidRequest
+        """
+        from eoslog.processor import Processor
+
+        return Processor(
+            self,
+            topics,
+            process,
+            open_consumer=self.consumer,
+            open_producer=self.producer,
+            group_id=group_id,
+            transactional_id=transactional_id,
+            max_records=max_records,
+            commit_interval_ms=commit_interval_ms,
+            dead_letter_topic=dead_letter_topic,
+            consumer_options=consumer_options,
+            producer_options=producer_options,
         )
 
     @named_options("scan()")

@@ -63,6 +63,8 @@ class PartitionFetch:
         self.partition = partition
         self.position: int | None = None
         """The next offset to return; None until it is resolved."""
+        self.first_position: int | None = None
+        """The first position of this consumer in the partition; None until there is one."""
         self.paused = False
         self._planned_end = 0
         self._rows_ahead = 0
@@ -90,6 +92,8 @@ class PartitionFetch:
     def move(self, position: int | None) -> None:
         """Set the position, and drop the plan."""
         self.position = position
+        if self.first_position is None:
+            self.first_position = position
         self._drop_plan()
 
     def _drop_plan(self) -> None:
@@ -304,6 +308,13 @@ class AssignedPartitions:
             fetch.move(position)
             self._resets.pop(key, None)
 
+    def seek_to_committed(self, key: TopicPartition) -> None:
+        """Move to the group's offset; without one, to where this consumer began. The position is resolved later."""
+        fetch = self._fetches[topic_partition(key)]
+        self._before.pop(fetch, None)
+        self._resets.pop(topic_partition(key), None)
+        fetch.move(None)
+
     def positions(self) -> dict[TopicPartition, int]:
         """Return the resolved positions."""
         return {key: fetch.position for key, fetch in self._fetches.items() if fetch.position is not None}
@@ -366,6 +377,11 @@ class AssignedPartitions:
             committed = committed_offset(state, self._group_id, partition.id)
             if committed is not None:
                 return committed.offset
+        first_position = self._fetches[key].first_position
+        if first_position is not None:
+            # ``seek_to_committed`` before the first commit. The reset policy could pass over rows that the application
+            # got, but did not commit.
+            return first_position
         if self._reset_policy == "none":
             raise NoOffsetForPartition(
                 f"group {self._group_id!r} has no committed offset for {key.topic}-{key.partition}; call seek(), or "

@@ -591,6 +591,26 @@ class Consumer:
         """Move to the end of the visible rows at the next ``poll`` or ``position``; in all partitions if None."""
         self._reset(partitions, "latest", "seek_to_end()")
 
+    @_call
+    def seek_to_committed(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
+        """Go back to the group's committed offsets at the next ``poll`` or ``position``; in all partitions if None.
+
+        Call it after a transaction was aborted. Otherwise the next commit passes over the records of that transaction.
+        Where the group has no committed offset, the consumer goes back to where it began to read the partition.
+
+        Raises:
+            IllegalState: the consumer has no group, or a partition is not assigned.
+        """
+        self._check_open("seek_to_committed()")
+        self._subscription.group_metadata()
+        wanted = list(self._assigned) if partitions is None else topic_partitions(partitions)
+        for partition in wanted:
+            self._fetch(partition, "seek_to_committed()")
+        for partition in wanted:
+            self._assigned.seek_to_committed(partition)
+        # Another process may have committed offsets that this process has not read yet.
+        self._pauses.end()
+
     def _reset(self, partitions: TopicPartition | Iterable[TopicPartition] | None, policy: str, call: str) -> None:
         self._check_open(call)
         for partition in list(self._assigned) if partitions is None else topic_partitions(partitions):

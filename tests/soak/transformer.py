@@ -62,19 +62,10 @@ class Transformer(SoakProcess):
                 raise TransactionAborted("by choice")
         except EosLogError as error:
             operation.fail(producer, error)
-            _go_back(consumer)
+            consumer.seek_to_committed()
             return
         if not operation.commit(producer):
-            _go_back(consumer)
-
-
-def _go_back(consumer: eoslog.Consumer) -> None:
-    """What was polled since the last commit is not in the output: read it again."""
-    for place, committed in until_answered(consumer.committed, consumer.assignment()).items():
-        if committed is None:
-            consumer.seek_to_beginning([place])
-        else:
-            consumer.seek(place, committed.offset)
+            consumer.seek_to_committed()
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ def objects() -> dict[str, Any]:
         "OffsetReset": eoslog.OffsetReset(to_earliest=True),
         "Operation": next(iter(history)),
         "PartitionOffsets": admin.offsets(LONG)[0],
+        "Processor": store.processor(LONG, print, group_id=LONG, transactional_id=LONG),
         "Producer": producer,
         "Progress": eoslog.Progress(1, 2, 3, 4, 5, 6),
         "RecordMetadata": pending.result(),

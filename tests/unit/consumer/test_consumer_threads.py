@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
     "resume": lambda consumer: consumer.resume([T0]),
     "seek": lambda consumer: consumer.seek(T0, 0),
     "seek_to_beginning": lambda consumer: consumer.seek_to_beginning(),
+    "seek_to_committed": lambda consumer: consumer.seek_to_committed(),
     "seek_to_end": lambda consumer: consumer.seek_to_end(),
     "subscribe": lambda consumer: consumer.subscribe("t"),
     "subscription": lambda consumer: consumer.subscription(),

@@ -56,6 +56,7 @@ VALID: Mapping[str, Any] = {
     "timeout": 0,
     "group": GroupMetadata("g", -1, "", None, ()),
     "group_id": "g",
+    "process": lambda records, producer: None,
     "reset": OffsetReset(to_earliest=True),
     "topic_ids": {"t": "0" * 32},
     "prepared": "",
@@ -200,6 +201,9 @@ def _use(found: object) -> None:
         found.send("t", b"v")
         found.flush()
         found.close()
+    elif isinstance(found, eoslog.Processor):
+        found.stop()
+        found.run_available()
     elif isinstance(found, Scan):
         found.to_table()
     elif isinstance(found, Iterator):

@@ -1,0 +1,346 @@
+"""A processor: each record counts exactly once, whatever fails, and ``run`` ends in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eoslog import Consumer, ConsumerRecord, Processor, Producer, Store, TopicPartition
+from eoslog.errors import InvalidOption, ProducerFenced, RequestTimedOut, UnknownTopicOrPartition
+from tests.unit.support.world import SLOTS, FaultyStore, World
+
+RECORDS = 40
+EXPECTED = sorted(b"out:%d" % number for number in range(RECORDS))
+
+
+class Killed(BaseException):
+    """The process ends here: nothing is closed or cleaned up."""
+
+
+@pytest.fixture
+def store(world: World) -> Store:
+    store = world.process()
+    store.admin.create_topic("in", partitions=3)
+    for topic in ("out", "dead"):
+        store.admin.create_topic(topic)
+    with store.producer() as producer:
+        for number in range(RECORDS):
+            producer.send("in", b"%d" % number, key=b"%d" % number)
+            if number % 7 == 0:
+                producer.flush()
+    return store
+
+
+def copy(records: list[ConsumerRecord], producer: Producer) -> None:
+    for record in records:
+        producer.send("out", b"out:" + record.value, key=record.key)
+
+
+def processor(store: Store, process: Callable[..., object] = copy, **options: Any) -> Processor:
+    given = {"group_id": "g", "transactional_id": "p", "max_records": 8} | options
+    return store.processor("in", process, **given)
+
+
+def values(store: Store, topic: str = "out") -> list[bytes]:
+    return sorted(store.scan(topic).to_table()["value"].to_pylist())
+
+
+def lag(store: Store) -> int:
+    return sum(each.lag or 0 for each in store.admin.describe_consumer_group("g").partitions)
+
+
+def test_each_record_is_processed_once_and_a_later_run_continues(store: Store) -> None:
+    assert processor(store).run_available() == RECORDS
+    assert values(store) == EXPECTED
+    assert lag(store) == 0
+
+    with store.producer() as producer:
+        producer.send("in", b"new")
+
+    assert processor(store).run_available() == 1
+    assert values(store) == sorted([*EXPECTED, b"out:new"])
+
+
+def test_a_transaction_has_at_most_max_records(store: Store) -> None:
+    sizes: list[int] = []
+
+    processor(store, lambda records, producer: sizes.append(len(records)), max_records=5).run_available()
+
+    assert sum(sizes) == RECORDS
+    assert max(sizes) == 5
+
+
+def test_the_exception_of_the_function_ends_the_run_and_the_next_one_begins_at_the_same_records(store: Store) -> None:
+    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
+        copy(records, producer)
+        if len(values(store)) >= 16:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        processor(store, fails).run_available()
+
+    done = len(values(store))
+    assert 16 <= done < RECORDS
+    assert processor(store).run_available() == RECORDS - done
+    assert values(store) == EXPECTED
+
+
+def test_a_record_for_which_the_function_fails_becomes_a_dead_letter(store: Store) -> None:
+    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
+        copy(records, producer)
+        if any(record.value in (b"7", b"21") for record in records):
+            raise ValueError("not this number")
+
+    assert processor(store, fails, dead_letter_topic="dead").run_available() == RECORDS
+
+    assert values(store) == sorted(set(EXPECTED) - {b"out:7", b"out:21"})
+    assert lag(store) == 0
+    consumer = store.consumer(None)
+    consumer.assign([TopicPartition("dead", 0)])
+    consumer.seek_to_beginning()
+    letters = {letter.value: letter for letter in consumer.poll(0)}
+    assert sorted(letters) == [b"21", b"7"]
+    assert letters[b"7"].key == b"7"
+    headers = dict(letters[b"7"].headers)
+    assert headers["__streams.errors.exception"] == b"builtins.ValueError"
+    assert headers["__streams.errors.message"] == b"not this number"
+    assert headers["__streams.errors.topic"] == b"in"
+    place = TopicPartition("in", int(headers["__streams.errors.partition"] or -1))
+    consumer = store.consumer(None)
+    consumer.assign([place])
+    consumer.seek(place, int(headers["__streams.errors.offset"] or -1))
+    assert consumer.poll(0)[0].value == b"7"
+
+
+def test_a_row_that_the_producer_refuses_is_a_failure_of_its_record(store: Store) -> None:
+    def sends_text(records: list[ConsumerRecord], producer: Producer) -> None:
+        for record in records:
+            producer.send("out", "text" if record.value == b"3" else b"out:" + record.value)
+
+    processor(store, sends_text, dead_letter_topic="dead").run_available()
+
+    assert values(store) == sorted(set(EXPECTED) - {b"out:3"})
+    assert values(store, "dead") == [b"3"]
+
+
+def test_a_row_of_a_topic_of_columns_is_a_dead_letter_in_json(store: Store) -> None:
+    schema = pa.schema([pa.field("n", pa.int64()), pa.field("day", pa.date32())])
+    store.admin.create_topic("columns", schema=schema)
+    with store.producer() as producer:
+        producer.send_table("columns", pa.table({"n": [1], "day": pa.array([0], pa.date32())}, schema=schema))
+
+    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
+        raise ValueError
+
+    options = {"group_id": "g", "transactional_id": "p", "dead_letter_topic": "dead"}
+    store.processor("columns", fails, **options).run_available()  # type: ignore[arg-type]
+
+    assert [json.loads(value) for value in values(store, "dead")] == [{"n": 1, "day": "1970-01-01"}]
+
+
+def test_records_of_a_transaction_that_another_process_aborts_are_processed_again(store: Store, world: World) -> None:
+    aborted: list[str] = []
+
+    def aborts(records: list[ConsumerRecord], producer: Producer) -> None:
+        copy(records, producer)
+        if not aborted:
+            producer.flush()
+            aborted.append("p")
+            world.process().admin.abort_transaction("p")
+
+    processor(store, aborts, producer_options={"staged": False}).run_available()
+
+    assert aborted == ["p"]
+    assert values(store) == EXPECTED
+
+
+def test_seek_to_committed_goes_back_to_where_the_consumer_began_if_the_group_has_no_offset(store: Store) -> None:
+    """``auto_offset_reset`` must not decide again: it would pass over records that were polled but not committed."""
+    consumer = store.consumer("g", auto_offset_reset="latest")
+    consumer.subscribe("in")
+    assert consumer.poll(0) == []
+    with store.producer() as producer:
+        producer.send("in", b"new")
+    assert [record.value for record in consumer.poll(0)] == [b"new"]
+
+    consumer.seek_to_committed()
+
+    assert [record.value for record in consumer.poll(0)] == [b"new"]
+    consumer.close()
+
+
+def test_a_successor_fences_a_processor(store: Store, world: World) -> None:
+    def fenced(records: list[ConsumerRecord], producer: Producer) -> None:
+        copy(records, producer)
+        world.process().producer("p").init_transactions()
+
+    with pytest.raises(ProducerFenced):
+        processor(store, fenced).run_available()
+
+    assert values(store) == []
+    assert processor(world.process()).run_available() == RECORDS
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_commit_without_an_answer_is_repeated(store: Store, lands: bool) -> None:
+    assert isinstance(store.object_store, FaultyStore)
+    objects = store.object_store
+
+    def loses(records: list[ConsumerRecord], producer: Producer) -> None:
+        copy(records, producer)
+        objects.lose_one_answer(SLOTS, lands=lands)
+
+    processor(store, loses).run_available()
+
+    assert values(store) == EXPECTED
+
+
+def test_a_stop_ends_the_repetitions_of_a_call_that_the_store_does_not_answer(store: Store, world: World) -> None:
+    assert isinstance(store.object_store, FaultyStore)
+    objects = store.object_store
+    stopped = processor(store, lambda records, producer: (copy(records, producer), objects.go_down(), stopped.stop()))
+
+    with pytest.raises(RequestTimedOut):
+        stopped.run()
+
+    objects.heal()
+    processor(world.process()).run_available()
+    assert values(store) == EXPECTED
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_processors_that_die_at_random_points_write_each_output_once(store: Store, world: World, seed: int) -> None:
+    chance = random.Random(seed)
+
+    def dies(records: list[ConsumerRecord], producer: Producer) -> None:
+        for record in records:
+            if chance.random() < 0.05:
+                raise Killed
+            copy([record], producer)
+        if chance.random() < 0.2:
+            producer.flush()
+        if chance.random() < 0.2:
+            raise ValueError
+
+    for _ in range(500):
+        try:
+            processor(world.process(), dies, producer_options={"staged": chance.random() < 0.5}).run_available()
+            break
+        except (Killed, ValueError):
+            world.pass_time(50_000)
+
+    assert values(store) == EXPECTED
+
+
+def test_processors_in_one_group_share_the_partitions(store: Store, tmp_path: Path) -> None:
+    import eoslog
+
+    url = str(tmp_path / "store")
+    shared = eoslog.connect(url)
+    shared.admin.create_topic("in", partitions=4)
+    shared.admin.create_topic("out")
+    running = [
+        eoslog.connect(url).processor("in", copy, group_id="g", transactional_id=f"p{number}", max_records=3)
+        for number in range(3)
+    ]
+    threads = [threading.Thread(target=each.run) for each in running]
+    for thread in threads:
+        thread.start()
+    with shared.producer() as producer:
+        for number in range(RECORDS):
+            producer.send("in", b"%d" % number, key=b"%d" % number)
+            producer.flush()
+    while shared.scan("out").record_count < RECORDS:
+        threading.Event().wait(0.05)
+    for each in running:
+        each.stop()
+    for thread in threads:
+        thread.join()
+
+    assert values(shared) == EXPECTED
+    assert shared.admin.describe_consumer_group("g").members == ()
+
+
+SIGTERM_PROGRAM = """
+import sys, eoslog
+store = eoslog.connect(sys.argv[1])
+def process(records, producer):
+    producer.send("out", b"%d" % len(records))
+    print("processing", flush=True)
+store.processor("in", process, group_id="g", transactional_id="p").run()
+print("stopped")
+"""
+
+
+def test_sigterm_ends_the_run_after_its_transaction_and_the_group_is_left(tmp_path: Path) -> None:
+    import eoslog
+
+    url = str(tmp_path / "store")
+    store = eoslog.connect(url)
+    store.admin.create_topic("in")
+    store.admin.create_topic("out")
+    with store.producer() as producer:
+        producer.send("in", b"0")
+    program = subprocess.Popen([sys.executable, "-c", SIGTERM_PROGRAM, url], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "processing\n"
+
+    os.kill(program.pid, signal.SIGTERM)
+
+    assert program.communicate(timeout=60)[0] == "stopped\n"
+    assert program.returncode == 0
+    assert values(store) == [b"1"]
+    group = store.admin.describe_consumer_group("g")
+    assert group.members == ()
+    assert [each.lag for each in group.partitions] == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"consumer_options": {"group_id": "h"}}, "sets group_id itself"),
+        ({"consumer_options": {"isolation_level": "read_uncommitted"}}, "sets isolation_level itself"),
+        ({"consumer_options": {"enable_auto_commit": True}}, "sets enable_auto_commit itself"),
+        ({"dead_letter_topic": "dead", "consumer_options": {"value_deserializer": bytes}}, "value_deserializer"),
+        ({"commit_interval_ms": 4_000, "consumer_options": {"session_timeout_ms": 6_000}}, "at most half"),
+        ({"max_records": 0}, "max_records"),
+        ({"process": "copy"}, "process must be a function"),
+    ],
+)
+def test_options_that_would_break_the_promise_are_refused(store: Store, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        processor(store, **options)
+
+
+def test_topics_that_do_not_exist_are_refused_before_anything_is_written(store: Store) -> None:
+    with pytest.raises(UnknownTopicOrPartition):
+        processor(store, dead_letter_topic="nowhere").run_available()
+
+
+def test_seek_to_committed_goes_back_to_the_offsets_of_the_group(store: Store) -> None:
+    consumer: Consumer = store.consumer("g", auto_offset_reset="earliest", max_poll_records=5)
+    consumer.subscribe("in")
+    first = consumer.poll(0)
+    consumer.commit()
+    second = consumer.poll(0)
+    assert second
+
+    consumer.seek_to_committed()
+
+    assert consumer.poll(0)[0] not in first
+    positions = consumer.committed(consumer.assignment())
+    consumer.seek_to_committed()
+    assert consumer.position(consumer.assignment()) == {
+        place: each.offset if each is not None else 0 for place, each in positions.items()
+    }

@@ -42,11 +42,3 @@ def _completing(names: Callable[[eoslog.Store], list[str]]) -> Complete:
 topics = _completing(lambda store: store.admin.list_topics())
 groups = _completing(lambda store: [each.group_id for each in store.admin.list_consumer_groups()])
 transactional_ids = _completing(lambda store: [each.transactional_id for each in store.admin.list_transactions()])
-
-BY_NAME: dict[str, Complete] = {
-    "topic": topics,
-    "topics": topics,
-    "group": groups,
-    "transactional_id": transactional_ids,
-}
-"""The completion of each parameter with one of these names."""

@@ -8,14 +8,15 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any
+from typing import Any
 
 import click
 import pyarrow as pa
 
 import eoslog
+from eoslog.cli import completion
 from eoslog.cli.json_values import rows_of_json, to_json
-from eoslog.cli.options import COUNT, Param, Session, command, command_group
+from eoslog.cli.options import COUNT, NATURAL, Group, Session, group_option, pass_session, transactional_id_option
 from eoslog.cli.rendering import json_text, progress, shown
 from eoslog.errors import (
     CommitFailed,
@@ -36,24 +37,30 @@ _COMMIT_EVERY_MS = 5_000
 _LEVEL = click.Choice(["read_committed", "read_uncommitted"])
 _SECONDS = click.FloatRange(min=0)
 
-console = command_group("console", "Produce from standard input, consume to standard output.")
+console = Group("console", help="Produce from standard input, consume to standard output.")
 
 
-@command(
-    "console produce",
-    "echo hello | eoslog --store my-store console produce payments",
-    r"printf 'card-1:12.50\ncard-2:3.10\n' | eoslog --store my-store console produce payments --key-separator :",
-    """echo '{"carrier": "UA", "miles": 1400}' | eoslog --store my-store console produce flights""",
-    "cat lines | eoslog --store my-store console produce payments --transactional-id loader --commit-every 1000",
+@console.command(
+    examples=[
+        "echo hello | eoslog --store my-store console produce payments",
+        r"printf 'card-1:12.50\ncard-2:3.10\n' | eoslog --store my-store console produce payments --key-separator :",
+        """echo '{"carrier": "UA", "miles": 1400}' | eoslog --store my-store console produce flights""",
+        "cat lines | eoslog --store my-store console produce payments --transactional-id loader --commit-every 1000",
+    ]
 )
+@click.argument("topic", shell_complete=completion.topics)
+@transactional_id_option(help="Write in a transaction, committed at the end.")
+@click.option("--commit-every", type=COUNT, metavar="LINES", help="Commit after this number of lines.")
+@click.option("--key-separator", metavar="TEXT", help="The text between key and value. By default no keys.")
+@click.option("--partition", type=NATURAL, help="Write to this partition only.")
+@pass_session
 def produce(
     session: Session,
     topic: str,
-    *,
-    transactional_id: Annotated[str | None, Param("Write in a transaction, committed at the end.", "ID")] = None,
-    commit_every: Annotated[int | None, Param("Commit after this number of lines.", "LINES", COUNT)] = None,
-    key_separator: Annotated[str | None, Param("The text between key and value. By default no keys.", "TEXT")] = None,
-    partition: Annotated[int | None, Param("Write to this partition only.")] = None,
+    transactional_id: str | None,
+    commit_every: int | None,
+    key_separator: str | None,
+    partition: int | None,
 ) -> None:
     """Write each line of standard input into TOPIC. If TOPIC has columns, each line is a JSON object."""
     if commit_every and not transactional_id:
@@ -136,27 +143,40 @@ def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) 
     return table.append_column("_partition", pa.array([partition] * len(rows), pa.int32()))
 
 
-@command(
-    "console consume",
-    "payments --from-beginning --timeout 1",
-    "payments --partition 0 --offset 42 --max-records 10",
-    "flights --group billing --from-beginning --json",
+@console.command(
+    examples=[
+        "payments --from-beginning --timeout 1",
+        "payments --partition 0 --offset 42 --max-records 10",
+        "flights --group billing --from-beginning --json",
+    ]
 )
+@click.argument("topic", shell_complete=completion.topics)
+@click.option("--from-beginning", is_flag=True, help="Begin at the earliest offset, not at the end.")
+@click.option("--partition", type=NATURAL, help="Read this partition only.")
+@click.option("--offset", type=NATURAL, help="Begin at this offset of --partition.")
+@group_option(help="Read as a member of GROUP, and commit the printed offsets.")
+@click.option("--isolation-level", type=_LEVEL, default="read_committed", show_default=True)
+@click.option("--max-records", type=COUNT, metavar="N", help="Stop after N records.")
+@click.option("--timeout", type=_SECONDS, metavar="SECONDS", help="Stop if no record comes for this time.")
+@click.option("--print-offset", is_flag=True, help="Print partition and offset before the value.")
+@click.option("--print-timestamp", is_flag=True, help="Print the timestamp before the value.")
+@click.option("--print-key", is_flag=True, help="Print the key before the value.")
+@click.option("--print-transaction", is_flag=True, help="Print transactional id and slot too; with --json more.")
+@pass_session
 def consume(
     session: Session,
     topic: str,
-    *,
-    from_beginning: Annotated[bool, Param("Begin at the earliest offset, not at the end.")] = False,
-    partition: Annotated[int | None, Param("Read this partition only.")] = None,
-    offset: Annotated[int | None, Param("Begin at this offset of --partition.")] = None,
-    group: Annotated[str | None, Param("Read as a member of GROUP, and commit the printed offsets.", "GROUP")] = None,
-    isolation_level: Annotated[str, Param(type=_LEVEL)] = "read_committed",
-    max_records: Annotated[int | None, Param("Stop after N records.", "N", COUNT)] = None,
-    timeout: Annotated[float | None, Param("Stop if no record comes for this time.", "SECONDS", _SECONDS)] = None,
-    print_offset: Annotated[bool, Param("Print partition and offset before the value.")] = False,
-    print_timestamp: Annotated[bool, Param("Print the timestamp before the value.")] = False,
-    print_key: Annotated[bool, Param("Print the key before the value.")] = False,
-    print_transaction: Annotated[bool, Param("Print transactional id and slot too; with --json more.")] = False,
+    from_beginning: bool,
+    partition: int | None,
+    offset: int | None,
+    group: str | None,
+    isolation_level: str,
+    max_records: int | None,
+    timeout: float | None,
+    print_offset: bool,
+    print_timestamp: bool,
+    print_key: bool,
+    print_transaction: bool,
 ) -> None:
     """Print the records of TOPIC, a line each, until interrupted. With --json each line is a JSON object."""
     if offset is not None and partition is None:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 import eoslog
 from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
-from eoslog.cli.options import Param, Session, command, parsed
+from eoslog.cli.options import NATURAL, Command, Session, parsed, pass_session, topic_option
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
 from eoslog.cli.tables import paragraph, terminal_width
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
@@ -70,24 +70,33 @@ class _Section(NamedTuple):
     lines: Iterator[Line]
 
 
-@command(
-    "dump-log",
-    "",
-    "--slots 10..20",
-    "--checkpoints --json",
-    "--topic payments --partition 0 --offsets 100..200 --footers",
-    "eoslog dump-log 00000000000000000000.txnindex 00000000000000000000.snapshot",
+@click.command(
+    cls=Command,
+    examples=[
+        "",
+        "--slots 10..20",
+        "--checkpoints --json",
+        "--topic payments --partition 0 --offsets 100..200 --footers",
+        "eoslog dump-log 00000000000000000000.txnindex 00000000000000000000.snapshot",
+    ],
 )
+@click.argument("files", type=click.Path(path_type=Path), metavar="[FILE]...", nargs=-1)
+@click.option("--slots", type=_BOUNDS, metavar="RANGE", help="These slots, as 10..20, 10.. or 10.")
+@click.option("--checkpoints", is_flag=True, help="The two checkpoints that the log names, with all their content.")
+@topic_option(help="The batches and index files of --partition of TOPIC.")
+@click.option("--partition", type=NATURAL, help="The partition of --topic.")
+@click.option("--offsets", type=_BOUNDS, metavar="RANGE", help="Only these offsets, as 100..200.")
+@click.option("--footers", is_flag=True, help="The footers of the data files too.")
+@pass_session
 def dump_log(
     session: Session,
-    files: Annotated[tuple[Path, ...], Param(metavar="[FILE]...", type=click.Path(path_type=Path))] = (),
-    *,
-    slots: Annotated[_Bounds | None, Param("These slots, as 10..20, 10.. or 10.", "RANGE", _BOUNDS)] = None,
-    checkpoints: Annotated[bool, Param("The two checkpoints that the log names, with all their content.")] = False,
-    topic: Annotated[str | None, Param("The batches and index files of --partition of TOPIC.", "TOPIC")] = None,
-    partition: Annotated[int | None, Param("The partition of --topic.")] = None,
-    offsets: Annotated[_Bounds | None, Param("Only these offsets, as 100..200.", "RANGE", _BOUNDS)] = None,
-    footers: Annotated[bool, Param("The footers of the data files too.")] = False,
+    files: tuple[Path, ...],
+    slots: _Bounds | None,
+    checkpoints: bool,
+    topic: str | None,
+    partition: int | None,
+    offsets: _Bounds | None,
+    footers: bool,
 ) -> None:
     """Print slots, checkpoints, batches and index files as they are stored.
 

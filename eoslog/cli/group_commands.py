@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from eoslog.admin.group_admin import OffsetReset, describe_group
-from eoslog.cli.options import Param, Session, command, command_group, parsed
+from eoslog.cli import completion
+from eoslog.cli.options import Group, Session, parsed, pass_session
 from eoslog.cli.rendering import Columns
 from eoslog.session.metrics import parse_duration
 from eoslog.state.names import TopicPartition
@@ -28,15 +29,13 @@ _TOPICS = parsed(_topic_or_partitions, "a topic, or a topic with partitions as p
 _TIME = parsed(datetime.fromisoformat, "a time as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
 _DURATION = parsed(parse_duration)
 
-groups = command_group("groups", "List and describe consumer groups, set and delete their offsets.")
+groups = Group("groups", help="List and describe consumer groups, set and delete their offsets.")
 
 
-@command("groups list", "", "--state Empty")
-def list_groups(
-    session: Session,
-    *,
-    state: Annotated[tuple[str, ...], Param("Only groups in this state. May be repeated.", "STATE")] = (),
-) -> None:
+@groups.command("list", examples=["", "--state Empty"])
+@click.option("--state", metavar="STATE", multiple=True, help="Only groups in this state. May be repeated.")
+@pass_session
+def list_groups(session: Session, state: tuple[str, ...]) -> None:
     """List consumer groups and their states: Empty, Reconciling (a member has partitions to give up), Stable."""
     listed = session.store().admin.list_consumer_groups(states=state or None)
     session.print_rows(Columns("GROUP=group_id STATE"), listed, empty="no consumer groups")
@@ -49,17 +48,14 @@ class _PartOfGroup(NamedTuple):
     part: Any
 
 
-@command("groups describe", "billing", "billing --members", "--all-groups --state")
+@groups.command("describe", examples=["billing", "billing --members", "--all-groups --state"])
+@click.argument("group", required=False, shell_complete=completion.groups)
+@click.option("--all-groups", is_flag=True, help="Describe all groups, from one snapshot.")
 @click.option("--members", "view", flag_value="members", help="Show the members and their partitions.")
 @click.option("--state", "view", flag_value="state", help="Show the state, the generation and the number of members.")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="Show offsets and lags (the default).")
-def describe_groups(
-    session: Session,
-    group: str | None = None,
-    *,
-    view: str,
-    all_groups: Annotated[bool, Param("Describe all groups, from one snapshot.")] = False,
-) -> None:
+@pass_session
+def describe_groups(session: Session, group: str | None, view: str, all_groups: bool) -> None:
     """Describe the consumer group GROUP, or all groups with --all-groups.
 
     LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
@@ -98,12 +94,17 @@ def describe_groups(
         session.print_rows(columns, rows, empty=nothing)
 
 
-@command(
-    "groups reset-offsets",
-    "billing payments --to-earliest",
-    "billing payments:0,2 --shift-by -10 --execute",
-    "billing --all-topics --by-duration PT1H --execute",
+@groups.command(
+    examples=[
+        "billing payments --to-earliest",
+        "billing payments:0,2 --shift-by -10 --execute",
+        "billing --all-topics --by-duration PT1H --execute",
+    ]
 )
+@click.argument("group", shell_complete=completion.groups)
+@click.argument("topics", type=_TOPICS, metavar="[TOPIC[:0,2]]...", nargs=-1, shell_complete=completion.topics)
+@click.option("--all-topics", is_flag=True, help="All topics of which the group has offsets.")
+@click.option("--execute", is_flag=True, help="Set the offsets. Without this option they are only shown.")
 @click.option("--to-earliest", is_flag=True, help="To the first offset.")
 @click.option("--to-latest", is_flag=True, help="To the last stable offset.")
 @click.option("--to-current", is_flag=True, help="To the current offset of the group.")
@@ -111,14 +112,9 @@ def describe_groups(
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N offsets, back if N is negative.")
 @click.option("--to-datetime", type=_TIME, metavar="TIME", help="To the first record since this time (ISO 8601, UTC).")
 @click.option("--by-duration", type=_DURATION, metavar="DURATION", help="Back from now, as PT1H30M or P7D.")
+@pass_session
 def reset_offsets(
-    session: Session,
-    group: str,
-    topics: Annotated[_Topics, Param(None, "[TOPIC[:0,2]]...", _TOPICS)] = (),
-    *,
-    all_topics: Annotated[bool, Param("All topics of which the group has offsets.")] = False,
-    execute: Annotated[bool, Param("Set the offsets. Without this option they are only shown.")] = False,
-    **targets: Any,
+    session: Session, group: str, topics: _Topics, all_topics: bool, execute: bool, **targets: Any
 ) -> None:
     """Set the offsets of the consumer group GROUP in topics, or in some partitions of a topic.
 
@@ -143,10 +139,13 @@ def reset_offsets(
     session.print_rows(columns, changes, empty="no offsets to set")
 
 
-@command("groups delete-offsets", "billing payments")
-def delete_offsets(
-    session: Session, group: str, topics: Annotated[_Topics, Param(None, "TOPIC[:0,2]...", _TOPICS)]
-) -> None:
+@groups.command(examples=["billing payments"])
+@click.argument("group", shell_complete=completion.groups)
+@click.argument(
+    "topics", type=_TOPICS, metavar="TOPIC[:0,2]...", nargs=-1, required=True, shell_complete=completion.topics
+)
+@pass_session
+def delete_offsets(session: Session, group: str, topics: _Topics) -> None:
     """Delete the committed offsets of GROUP in topics. No consumer of the group may subscribe to them."""
     admin = session.store().admin
     partitions: list[TopicPartition] = []
@@ -159,7 +158,9 @@ def delete_offsets(
     session.print_rows(Columns("TOPIC PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
 
 
-@command("groups delete", "billing")
+@groups.command("delete", examples=["billing"])
+@click.argument("group", shell_complete=completion.groups)
+@pass_session
 def delete_group(session: Session, group: str) -> None:
     """Delete the consumer group GROUP and its offsets. Its consumers must have stopped."""
     session.store().admin.delete_consumer_group(group)

@@ -9,39 +9,42 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from eoslog.cli.options import COMMANDS, GLOBAL_OPTIONS
+from eoslog.cli.options import GLOBAL_OPTIONS
 from eoslog.errors import EosLogError
 from eoslog.wording import nearest
 
 _ERROR = 1
 _INTERRUPTED = 130
 _LISTED = {
-    "checkpoint": ("store_commands", "Write a checkpoint now."),
-    "compact-files": ("store_commands", "Rewrite small data files in sealed segments into large ones."),
-    "compact-keys": ("store_commands", "Keep the newest row of each key in sealed segments."),
-    "console": ("console", "Produce from standard input, consume to standard output."),
-    "coordinator": ("store_commands", "Run the background maintenance of a store."),
-    "copy": ("store_commands", "Copy the store at its newest slot to TARGET, an empty location."),
-    "describe": ("store_commands", "Describe the store: its id, format, log and size."),
-    "dump-log": ("dump", "Print slots, checkpoints, batches and index files as they are stored."),
-    "export": ("table_files", "Write the rows of TOPIC into FILE."),
-    "groups": ("group_commands", "List and describe consumer groups, set and delete their offsets."),
-    "history": ("store_commands", "Show the commits and changes of TOPIC, or of all topics, the newest first."),
-    "import": ("table_files", "Write all rows of FILEs into TOPIC, or none."),
-    "metrics": ("store_commands", "Show metrics of transactions, producers and the log."),
-    "offsets": ("topic_commands", "Show the offsets at which the partitions of TOPIC begin and end."),
-    "publish": ("store_commands", "Publish TOPIC as a Delta table that other engines read."),
-    "restore-indexes": ("store_commands", "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
-    "seal": ("store_commands", "Seal the segments that are large or old enough."),
-    "topics": ("topic_commands", "Create, list, describe, alter and delete topics."),
-    "transactions": ("transaction_commands", "List, describe and abort transactions."),
-    "ui": ("eoslog.ui.command", "Serve a web console of the store on this machine."),
-    "vacuum": ("store_commands", "Delete unused files, and old slots and checkpoints of the log."),
-    "verify": ("store_commands", "Compare every object of a store with the log."),
+    "checkpoint": ("store_commands.checkpoint", "Write a checkpoint now."),
+    "compact-files": ("store_commands.compact_files", "Rewrite small data files in sealed segments into large ones."),
+    "compact-keys": ("store_commands.compact_keys", "Keep the newest row of each key in sealed segments."),
+    "console": ("console.console", "Produce from standard input, consume to standard output."),
+    "coordinator": ("store_commands.coordinator", "Run the background maintenance of a store."),
+    "copy": ("store_commands.copy", "Copy the store at its newest slot to TARGET, an empty location."),
+    "describe": ("store_commands.describe", "Describe the store: its id, format, log and size."),
+    "dump-log": ("dump.dump_log", "Print slots, checkpoints, batches and index files as they are stored."),
+    "export": ("table_files.export", "Write the rows of TOPIC into FILE."),
+    "groups": ("group_commands.groups", "List and describe consumer groups, set and delete their offsets."),
+    "history": ("store_commands.history", "Show the commits and changes of TOPIC, or of all topics, the newest first."),
+    "import": ("table_files.import_files", "Write all rows of FILEs into TOPIC, or none."),
+    "metrics": ("store_commands.metrics", "Show metrics of transactions, producers and the log."),
+    "offsets": ("topic_commands.offsets", "Show the offsets at which the partitions of TOPIC begin and end."),
+    "publish": ("store_commands.publish", "Publish TOPIC as a Delta table that other engines read."),
+    "restore-indexes": (
+        "store_commands.restore_indexes",
+        "Restore missing or damaged .txnindex and .snapshot files of TOPIC.",
+    ),
+    "seal": ("store_commands.seal", "Seal the segments that are large or old enough."),
+    "topics": ("topic_commands.topics", "Create, list, describe, alter and delete topics."),
+    "transactions": ("transaction_commands.transactions", "List, describe and abort transactions."),
+    "ui": ("eoslog.ui.command.ui", "Serve a web console of the store on this machine."),
+    "vacuum": ("store_commands.vacuum", "Delete unused files, and old slots and checkpoints of the log."),
+    "verify": ("store_commands.verify", "Compare every object of a store with the log."),
 }
-"""Each command with its module, which is imported when the command is chosen, and the first sentence of its help.
+"""Each command with its place, whose module is imported when the command is chosen, and the first sentence of its help.
 
-A module has its name in this package, or its full name if it is in a package above this one.
+A place has its name in this package, or its full name if it is in a package above this one.
 """
 
 
@@ -60,10 +63,12 @@ class _Commands(click.Group):
         return sorted(_LISTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _LISTED:
-            module = _LISTED[cmd_name][0]
-            import_module(module if "." in module else f"eoslog.cli.{module}")
-        return COMMANDS.get(cmd_name)
+        if cmd_name not in _LISTED:
+            return None
+        place = _LISTED[cmd_name][0]
+        module, _, name = (place if place.startswith("eoslog.") else f"eoslog.cli.{place}").rpartition(".")
+        command: click.Command = getattr(import_module(module), name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         limit = formatter.width - 6 - max(map(len, _LISTED))
@@ -120,7 +125,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
     context.exit()
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("eoslog", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Look at an eoslog store, and change it.
 

@@ -1,19 +1,17 @@
-"""The common parts of commands: their declaration, common options and types of values, and the session."""
+"""The common parts of commands: their class with the global options, the session, and types of values."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import eoslog
 from eoslog.cli import completion
-from eoslog.cli.completion import Complete
 from eoslog.errors import InvalidRequest
 from eoslog.wording import one_line
 
@@ -25,8 +23,6 @@ T = TypeVar("T")
 
 NATURAL = click.IntRange(min=0)
 COUNT = click.IntRange(min=1)
-COMMANDS: dict[str, click.Command] = {}
-"""The commands whose modules have been imported, by their paths such as ``topics list``."""
 
 
 class Session:
@@ -111,118 +107,7 @@ class Session:
             rendering.print_line(message)
 
 
-class Param(NamedTuple):
-    """The help of a command's parameter and its form on the command line, which a signature does not have."""
-
-    help: str | None = None
-    metavar: str | None = None
-    type: Any = None
-    name: str | None = None
-    """The option, if it is not called like the parameter."""
-    complete: Complete | None = None
-    """Completes the value in a shell. If None, the parameter's name decides (``completion.BY_NAME``)."""
-
-
-_EXAMPLE_WIDTH = 76
-"""A help text has 80 columns, and its examples are indented by 4."""
-_EXAMPLE_BREAK = re.compile(r" (?=--(?!store))|(?<=\|) ")
-
-Yes = Annotated[bool, Param("Do not ask for confirmation.")]
-TransactionalId = Annotated[str, Param(metavar="ID")]
-
-
-def command(path: str, *examples: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Declare a command: a function of a session. Its docstring is the help, its signature has the parameters.
-
-    Positional parameters are arguments, keywords are options. A bool is a flag, a tuple takes any number of values, and
-    an int is not negative. ``Annotated`` adds a ``Param``. Click's own decorators add what a signature cannot say.
-
-    Args:
-        path: the words of the command, as ``topics list``. The group of the first word is declared before.
-        examples: the words after these, or whole lines with ``eoslog`` in them.
-    """
-    lines = [each if "eoslog " in each else f"eoslog --store my-store {path} {each}".rstrip() for each in examples]
-    folded = [f"  {part}" for line in lines for part in _folded(line)]
-    shown = "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *folded])
-
-    def declare(function: Callable[..., None]) -> click.Command:
-        text = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{shown}"
-        hints = get_type_hints(function, include_extras=True)
-        signature = inspect.signature(function).parameters.values()
-        made = click.command(path.split()[-1], help=text)(click.make_pass_decorator(Session, ensure=True)(function))
-        decorated = {each.name for each in made.params}
-        declared = [
-            _parameter(each, hints[each.name])
-            for each in signature
-            if each.name not in {"session", *decorated} and each.kind is not each.VAR_KEYWORD
-        ]
-        own = [*declared, *made.params]
-        taken = {name for each in own for name in each.opts}
-        # A command's own option may have the name of a global one. Then give the global one before the command.
-        made.params = [*own, *(each for each in GLOBAL_OPTIONS if not taken & set(each.opts))]
-        return _declared(path, made)
-
-    return declare
-
-
-def _folded(line: str) -> Iterator[str]:
-    """Yield the lines of an example, as a shell takes them. A line ends before an option or a piped command."""
-    shown = ""
-    for part in _EXAMPLE_BREAK.split(line):
-        if shown and len(f"{shown} {part} \\") > _EXAMPLE_WIDTH:
-            yield f"{shown} \\"
-            shown = f"  {part}"
-        else:
-            shown = f"{shown} {part}" if shown else part
-    yield shown
-
-
-def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:
-    param = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Param)), Param())
-    kind = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
-    many = get_origin(kind) is tuple
-    value_type = param.type or (NATURAL if int in (kind, *get_args(kind)) else None)
-    complete = param.complete or completion.BY_NAME.get(declared.name)
-    default = None if declared.default is declared.empty else declared.default
-    if declared.kind is not declared.KEYWORD_ONLY:
-        required = declared.default is declared.empty
-        nargs = -1 if many else 1
-        return click.Argument(
-            [declared.name],
-            type=value_type,
-            metavar=param.metavar,
-            nargs=nargs,
-            required=required,
-            shell_complete=complete,
-        )
-    more: dict[str, Any] = {"default": default, "show_default": True} if default else {}
-    if kind is bool:
-        # Not for others: is_flag=False means to click that the option's value may be left out.
-        more["is_flag"] = True
-    return click.Option(
-        [param.name or f"--{declared.name.replace('_', '-')}", declared.name],
-        type=value_type,
-        metavar=param.metavar,
-        help=param.help,
-        multiple=many,
-        shell_complete=complete,
-        **more,
-    )
-
-
-def command_group(name: str, summary: str) -> click.Group:
-    """Declare a group of commands."""
-    group = click.Group(name, help=summary)
-    _declared(name, group)
-    return group
-
-
-def _declared(path: str, made: click.Command) -> click.Command:
-    COMMANDS[path] = made
-    group = COMMANDS.get(path.rpartition(" ")[0])
-    if isinstance(group, click.Group):
-        group.add_command(made)
-    return made
+pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
 def _kept(context: click.Context, parameter: click.Parameter, value: object) -> None:
@@ -281,6 +166,51 @@ GLOBAL_OPTIONS: list[click.Parameter] = [
     ),
     _global("--wide", is_flag=True, help="Show all columns of tables, at any length."),
 ]
+
+
+_EXAMPLE_WIDTH = 76
+"""A help text has 80 columns, and its examples are indented by 4."""
+_EXAMPLE_BREAK = re.compile(r" (?=--(?!store))|(?<=\|) ")
+"""The places at which a long example is broken: before an option and before a piped command."""
+
+
+class Command(click.Command):
+    """A command that takes the global options beside its own, and whose help has examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str], **more: Any) -> None:
+        """Declare a command.
+
+        Args:
+            examples: the words after the command's name, or whole lines with ``eoslog`` in them.
+        """
+        super().__init__(*args, **more)
+        self.examples = examples
+        # A command's own option may have the name of a global one. Then give the global one before the command.
+        taken = {name for each in self.params for name in each.opts}
+        self.params += [each for each in GLOBAL_OPTIONS if taken.isdisjoint(each.opts)]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        beginning = ctx.command_path.replace("eoslog", "eoslog --store my-store", 1)
+        lines = [each if "eoslog " in each else f"{beginning} {each}".rstrip() for each in self.examples]
+        # A shell takes a broken line as one.
+        shown = [_EXAMPLE_BREAK.sub(r" \\\n  ", line) if len(line) > _EXAMPLE_WIDTH else line for line in lines]
+        with formatter.section("Examples" if len(lines) > 1 else "Example"):
+            formatter.write_text("\n".join(["\b", *shown]))
+
+
+class Group(click.Group):
+    """A group of commands."""
+
+    command_class = Command
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+topic_option = partial(click.option, "--topic", metavar="TOPIC", shell_complete=completion.topics)
+group_option = partial(click.option, "--group", metavar="GROUP", shell_complete=completion.groups)
+transactional_id_option = partial(
+    click.option, "--transactional-id", metavar="ID", shell_complete=completion.transactional_ids
+)
 
 
 def parsed(parse: Callable[[str], T], expected: str | None = None) -> Callable[[str], T]:

@@ -10,13 +10,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from operator import itemgetter
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
 import click
 
 from eoslog.admin.transaction_descriptions import count_transactional_ids
+from eoslog.cli import completion
 from eoslog.cli.json_values import to_json
-from eoslog.cli.options import COUNT, Param, Session, Yes, command, parsed
+from eoslog.cli.options import (
+    COUNT,
+    Command,
+    Session,
+    parsed,
+    pass_session,
+    topic_option,
+    transactional_id_option,
+    yes_option,
+)
 from eoslog.cli.rendering import (
     Columns,
     Line,
@@ -60,7 +70,8 @@ _MS_A_SECOND = 1_000
 _FOUND, _COULD_NOT_LOOK = 1, 2
 
 
-@command("describe", "")
+@click.command(cls=Command, examples=[""])
+@pass_session
 def describe(session: Session) -> None:
     """Describe the store: its id, format, log and size. Times are by the store's clock; --json prints them in ms."""
     store = session.store()
@@ -82,10 +93,10 @@ def describe(session: Session) -> None:
     session.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(snapshot)})
 
 
-@command("metrics", "", "--json", "--prometheus")
-def metrics(
-    session: Session, *, prometheus: Annotated[bool, Param("Print the text format of Prometheus.")] = False
-) -> None:
+@click.command(cls=Command, examples=["", "--json", "--prometheus"])
+@click.option("--prometheus", is_flag=True, help="Print the text format of Prometheus.")
+@pass_session
+def metrics(session: Session, prometheus: bool) -> None:
     """Show metrics of transactions, producers and the log.
 
     The tables have only partitions that lag behind their end. --json and --prometheus print all partitions.
@@ -154,15 +165,15 @@ _OPERATION = Columns(
 )
 
 
-@command("history", "", "payments --limit 5", "payments --transactional-id etl-1 --aborts --json")
+@click.command(cls=Command, examples=["", "payments --limit 5", "payments --transactional-id etl-1 --aborts --json"])
+@click.argument("topic", required=False, shell_complete=completion.topics)
+@click.option("--limit", type=COUNT, metavar="N", default=20, show_default=True, help="The newest N operations.")
+@click.option("--all", "unlimited", is_flag=True, help="All operations that the log still has.")
+@transactional_id_option(help="Only the transactions of this id.")
+@click.option("--aborts", is_flag=True, help="Show aborted transactions too.")
+@pass_session
 def history(
-    session: Session,
-    topic: str | None = None,
-    *,
-    limit: Annotated[int, Param("The newest N operations.", "N", COUNT)] = 20,
-    unlimited: Annotated[bool, Param("All operations that the log still has.", name="--all")] = False,
-    transactional_id: Annotated[str | None, Param("Only the transactions of this id.", "ID")] = None,
-    aborts: Annotated[bool, Param("Show aborted transactions too.")] = False,
+    session: Session, topic: str | None, limit: int, unlimited: bool, transactional_id: str | None, aborts: bool
 ) -> None:
     """Show the commits and changes of TOPIC, or of all topics, the newest first.
 
@@ -182,7 +193,8 @@ def history(
         click.echo(f"slots before {found.oldest_slot} were deleted, and their history with them", err=True)
 
 
-@command("checkpoint", "")
+@click.command(cls=Command, examples=[""])
+@pass_session
 def checkpoint(session: Session) -> None:
     """Write a checkpoint now. Readers open the log there. Writers write checkpoints too."""
     store = session.store()
@@ -192,7 +204,8 @@ def checkpoint(session: Session) -> None:
     session.print_facts(Columns("Slot Path Bytes=length:size").of(reference))
 
 
-@command("seal", "")
+@click.command(cls=Command, examples=[""])
+@pass_session
 def seal(session: Session) -> None:
     """Seal the segments that are large or old enough. This keeps the state of the log small. Writers do it too."""
     with progress("sealing segments"):
@@ -200,10 +213,10 @@ def seal(session: Session) -> None:
     session.print_rows(Columns("Topic Partition"), sealed, empty="no segment is large or old enough")
 
 
-@command("vacuum", "--dry-run", "")
-def vacuum(
-    session: Session, *, dry_run: Annotated[bool, Param("Show the files to delete, and delete nothing.")] = False
-) -> None:
+@click.command(cls=Command, examples=["--dry-run", ""])
+@click.option("--dry-run", is_flag=True, help="Show the files to delete, and delete nothing.")
+@pass_session
+def vacuum(session: Session, dry_run: bool) -> None:
     """Delete unused files, and old slots and checkpoints of the log.
 
     A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
@@ -226,21 +239,22 @@ def vacuum(
 
 
 _COPY = Columns("Url StoreId Slot WasComplete Files Bytes:size FilesReused")
-_TARGET_CONFIG = Param(
-    "The settings file of TARGET. By default that of the source.",
-    "FILE",
-    click.Path(exists=True, dir_okay=False),
+
+
+@click.command(
+    cls=Command,
+    examples=["s3://backups/my-store-2026-01-31", "test-store --new-identity", "TARGET --target-config backup.toml"],
 )
-
-
-@command("copy", "s3://backups/my-store-2026-01-31", "test-store --new-identity", "TARGET --target-config backup.toml")
-def copy(
-    session: Session,
-    target: str,
-    *,
-    new_identity: Annotated[bool, Param("Give the copy a new store id, for tests or a second pipeline.")] = False,
-    target_config: Annotated[str | None, _TARGET_CONFIG] = None,
-) -> None:
+@click.argument("target")
+@click.option("--new-identity", is_flag=True, help="Give the copy a new store id, for tests or a second pipeline.")
+@click.option(
+    "--target-config",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The settings file of TARGET. By default that of the source.",
+)
+@pass_session
+def copy(session: Session, target: str, new_identity: bool, target_config: str | None) -> None:
     """Copy the store at its newest slot to TARGET, an empty location. Others may use the store meanwhile.
 
     TARGET is a local path or s3://bucket/prefix. It is a store only when all files are there and the copy is verified.
@@ -259,13 +273,11 @@ def copy(
     )
 
 
-@command("restore-indexes", "payments --dry-run", "payments")
-def restore_indexes(
-    session: Session,
-    topic: str,
-    *,
-    dry_run: Annotated[bool, Param("Show the missing or damaged files, and restore nothing.")] = False,
-) -> None:
+@click.command(cls=Command, examples=["payments --dry-run", "payments"])
+@click.argument("topic", shell_complete=completion.topics)
+@click.option("--dry-run", is_flag=True, help="Show the missing or damaged files, and restore nothing.")
+@pass_session
+def restore_indexes(session: Session, topic: str, dry_run: bool) -> None:
     """Restore missing or damaged .txnindex and .snapshot files of TOPIC.
 
     Only Kafka's tools read them. A .snapshot can be restored if the segment before it exists. An .index.parquet cannot
@@ -277,11 +289,16 @@ def restore_indexes(
     session.print_rows(columns, found, empty="no file is missing or damaged")
 
 
-_NOW = Param("First seal the active segments, even if they are small and new.")
+_now_option = click.option(
+    "--now", is_flag=True, help="First seal the active segments, even if they are small and new."
+)
 
 
-@command("compact-files", "", "flights", "flights --now")
-def compact_files(session: Session, topic: str | None = None, *, now: Annotated[bool, _NOW] = False) -> None:
+@click.command(cls=Command, examples=["", "flights", "flights --now"])
+@click.argument("topic", required=False, shell_complete=completion.topics)
+@_now_option
+@pass_session
+def compact_files(session: Session, topic: str | None, now: bool) -> None:
     """Rewrite small data files in sealed segments into large ones. By default in all topics. Readers see no change."""
     with progress("compacting files"):
         found = session.store().admin.compact_files(topic, now=now)
@@ -291,8 +308,11 @@ def compact_files(session: Session, topic: str | None = None, *, now: Annotated[
     session.print_rows(columns, found.compacted, empty="no sealed segment has small files to be compacted")
 
 
-@command("compact-keys", "", "balances", "balances --now")
-def compact_keys(session: Session, topic: str | None = None, *, now: Annotated[bool, _NOW] = False) -> None:
+@click.command(cls=Command, examples=["", "balances", "balances --now"])
+@click.argument("topic", required=False, shell_complete=completion.topics)
+@_now_option
+@pass_session
+def compact_keys(session: Session, topic: str | None, now: bool) -> None:
     """Keep the newest row of each key in sealed segments. By default in all topics that are due."""
     with progress("compacting by key"):
         found = session.store().admin.compact_keys(topic, now=now)
@@ -302,7 +322,9 @@ def compact_keys(session: Session, topic: str | None = None, *, now: Annotated[b
     session.print_rows(columns, found.partitions, empty="nothing is to be compacted")
 
 
-@command("publish", "flights")
+@click.command(cls=Command, examples=["flights"])
+@click.argument("topic", shell_complete=completion.topics)
+@pass_session
 def publish(session: Session, topic: str) -> None:
     """Publish TOPIC as a Delta table that other engines read. Its setting publish must be delta.
 
@@ -337,20 +359,36 @@ def _prometheus() -> Any:
     return eoslog.prometheus
 
 
-@command("coordinator", "", "--once", "--interval vacuum=3600 --without delete-old-slots --json")
+@click.command(cls=Command, examples=["", "--once", "--interval vacuum=3600 --without delete-old-slots --json"])
+@click.option("--once", is_flag=True, help="Run every step once, report each, and end; status 1 if one failed.")
+@click.option("--step", type=_STEP, metavar="STEP", multiple=True, help="Only this step. May be repeated.")
+@click.option("--without", type=_STEP, metavar="STEP", multiple=True, help="Not this step. May be repeated.")
+@click.option("--interval", type=_INTERVAL, metavar="STEP=SECONDS", multiple=True, help="How often a step runs.")
+@click.option("--metrics-port", type=_PORT, metavar="PORT", help="Serve /metrics, /livez and /readyz over HTTP.")
+@click.option(
+    "--metrics-address",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address of --metrics-port.",
+)
+@click.option("--append-listen", metavar="HOST:PORT", help="Append for writers on all hosts.")
+@click.option("--advertise", metavar="HOST:PORT", help="Where writers reach --append-listen.")
+@click.option("--append-certificate", metavar="FILE", help="The TLS certificate of --append-listen (PEM).")
+@click.option("--append-private-key", metavar="FILE", help="The private key of the certificate (PEM).")
+@pass_session
 def coordinator(
     session: Session,
-    *,
-    once: Annotated[bool, Param("Run every step once, report each, and end; status 1 if one failed.")] = False,
-    step: Annotated[tuple[str, ...], Param("Only this step. May be repeated.", "STEP", _STEP)] = (),
-    without: Annotated[tuple[str, ...], Param("Not this step. May be repeated.", "STEP", _STEP)] = (),
-    interval: Annotated[tuple[tuple[str, int], ...], Param("How often a step runs.", "STEP=SECONDS", _INTERVAL)] = (),
-    metrics_port: Annotated[int | None, Param("Serve /metrics, /livez and /readyz over HTTP.", "PORT", _PORT)] = None,
-    metrics_address: Annotated[str, Param("The address of --metrics-port.", "ADDRESS")] = "127.0.0.1",
-    append_listen: Annotated[str | None, Param("Append for writers on all hosts.", "HOST:PORT")] = None,
-    advertise: Annotated[str | None, Param("Where writers reach --append-listen.", "HOST:PORT")] = None,
-    append_certificate: Annotated[str | None, Param("The TLS certificate of --append-listen (PEM).", "FILE")] = None,
-    append_private_key: Annotated[str | None, Param("The private key of the certificate (PEM).", "FILE")] = None,
+    once: bool,
+    step: tuple[str, ...],
+    without: tuple[str, ...],
+    interval: tuple[tuple[str, int], ...],
+    metrics_port: int | None,
+    metrics_address: str,
+    append_listen: str | None,
+    advertise: str | None,
+    append_certificate: str | None,
+    append_private_key: str | None,
 ) -> None:
     """Run the background maintenance of a store.
 
@@ -466,16 +504,14 @@ def _print_step(found: StepReport, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-@command("verify", "eoslog verify my-store", "--topic payments", "--data --json", "--repair --yes")
-def verify(
-    session: Session,
-    location: Annotated[str | None, Param(metavar="[STORE]")] = None,
-    *,
-    topic: Annotated[str | None, Param("Only the files of TOPIC. The whole log is always read.", "TOPIC")] = None,
-    data: Annotated[bool, Param("Read every data file. Otherwise only presence and length are checked.")] = False,
-    repair: Annotated[bool, Param("Repair what can be repaired without losing anything. Asks first.")] = False,
-    yes: Yes = False,
-) -> None:
+@click.command(cls=Command, examples=["eoslog verify my-store", "--topic payments", "--data --json", "--repair --yes"])
+@click.argument("location", metavar="[STORE]", required=False)
+@topic_option(help="Only the files of TOPIC. The whole log is always read.")
+@click.option("--data", is_flag=True, help="Read every data file. Otherwise only presence and length are checked.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired without losing anything. Asks first.")
+@yes_option
+@pass_session
+def verify(session: Session, location: str | None, topic: str | None, data: bool, repair: bool, yes: bool) -> None:
     """Compare every object of a store with the log. Other processes may use the store meanwhile.
 
     A repair writes checkpoints again, restores .txnindex and .snapshot files, and deletes temporary files that dead

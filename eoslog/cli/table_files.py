@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Any
 
 import click
 import pyarrow as pa
@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 import eoslog
+from eoslog.cli import completion
 from eoslog.cli.json_values import rows_of_json, to_json
-from eoslog.cli.options import Param, Session, command
+from eoslog.cli.options import NATURAL, Command, Session, pass_session, transactional_id_option
 from eoslog.cli.rendering import progress
 from eoslog.errors import InvalidRequest, SchemaMismatch, TransactionalIdNotFound
 from eoslog.format.topic_schemas import stored_schema
@@ -38,32 +39,46 @@ _LINES_A_BATCH = 10_000
 _CSV_BLOCK_BYTES = 4 << 20
 _INSTEAD = "choose other columns with --columns, or export to Parquet or JSON"
 
-_Format = Annotated[str | None, Param("The format, if the name of FILE does not tell it.", type=click.Choice(FORMATS))]
+_format_option = click.option(
+    "--format", type=click.Choice(FORMATS), help="The format, if the name of FILE does not tell it."
+)
 _LEVEL = click.Choice([level.value for level in IsolationLevel])
 _DEFAULT_LEVEL = "By default read_committed; snapshot with --slot or --timestamp."
 _VERSION = "The version of the import. If this or a later one was committed, nothing is imported."
 
 
-@command(
-    "export",
-    "flights flights.parquet",
-    "flights flights.csv --columns carrier,miles,_offset",
-    """flights long.parquet --predicate "miles > 1000 AND carrier IN ('UA', 'B6')\"""",
-    "payments payments.jsonl --timestamp 2026-01-31T12:00:00Z",
+@click.command(
+    cls=Command,
+    examples=[
+        "flights flights.parquet",
+        "flights flights.csv --columns carrier,miles,_offset",
+        """flights long.parquet --predicate "miles > 1000 AND carrier IN ('UA', 'B6')\"""",
+        "payments payments.jsonl --timestamp 2026-01-31T12:00:00Z",
+    ],
 )
+@click.argument("topic", shell_complete=completion.topics)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_format_option
+@click.option("--columns", metavar="NAMES", help="These columns, as a,b. By default the topic's own.")
+@click.option("--predicate", metavar="SQL", help="Only rows for which this is true, as in SQL's WHERE.")
+@click.option("--partition", type=NATURAL, multiple=True, help="Only this partition. May be repeated.")
+@click.option("--isolation-level", type=_LEVEL, help=_DEFAULT_LEVEL)
+@click.option("--slot", type=NATURAL, help="The rows as of this slot of the log.")
+@click.option("--timestamp", metavar="TIME", help="The rows as of 2026-01-31T12:00:00Z, or ms since 1970.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@pass_session
 def export(
     session: Session,
     topic: str,
-    file: Annotated[Path, Param(type=click.Path(dir_okay=False, path_type=Path))],
-    *,
-    format: _Format = None,
-    columns: Annotated[str | None, Param("These columns, as a,b. By default the topic's own.", "NAMES")] = None,
-    predicate: Annotated[str | None, Param("Only rows for which this is true, as in SQL's WHERE.", "SQL")] = None,
-    partition: Annotated[tuple[int, ...], Param("Only this partition. May be repeated.")] = (),
-    isolation_level: Annotated[str | None, Param(_DEFAULT_LEVEL, type=_LEVEL)] = None,
-    slot: Annotated[int | None, Param("The rows as of this slot of the log.")] = None,
-    timestamp: Annotated[str | None, Param("The rows as of 2026-01-31T12:00:00Z, or ms since 1970.", "TIME")] = None,
-    overwrite: Annotated[bool, Param("Replace FILE if it exists.")] = False,
+    file: Path,
+    format: str | None,
+    columns: str | None,
+    predicate: str | None,
+    partition: tuple[int, ...],
+    isolation_level: str | None,
+    slot: int | None,
+    timestamp: str | None,
+    overwrite: bool,
 ) -> None:
     """Write the rows of TOPIC into FILE.
 
@@ -104,17 +119,24 @@ def export(
     )
 
 
-@command(
-    "import", "flights january.parquet february.parquet", "flights march.csv --transactional-id monthly --version 3"
+@click.command(
+    "import",
+    cls=Command,
+    examples=["flights january.parquet february.parquet", "flights march.csv --transactional-id monthly --version 3"],
 )
+@click.argument("topic", shell_complete=completion.topics)
+@click.argument("files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True)
+@_format_option
+@transactional_id_option(help="The id of the import. It fences an earlier one.")
+@click.option("--version", type=click.IntRange(min=0, max=2**63 - 1), help=_VERSION)
+@pass_session
 def import_files(
     session: Session,
     topic: str,
-    files: Annotated[tuple[Path, ...], Param(type=click.Path(exists=True, dir_okay=False, path_type=Path))],
-    *,
-    format: _Format = None,
-    transactional_id: Annotated[str | None, Param("The id of the import. It fences an earlier one.", "ID")] = None,
-    version: Annotated[int | None, Param(_VERSION, type=click.IntRange(min=0, max=2**63 - 1))] = None,
+    files: tuple[Path, ...],
+    format: str | None,
+    transactional_id: str | None,
+    version: int | None,
 ) -> None:
     """Write all rows of FILEs into TOPIC, or none.
 

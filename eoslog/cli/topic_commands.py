@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -17,7 +17,7 @@ from eoslog.admin.topic_admin import (
     setting_named,
 )
 from eoslog.cli import completion
-from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, parsed
+from eoslog.cli.options import COUNT, Command, Group, Session, confirm, group_option, parsed, pass_session, yes_option
 from eoslog.cli.rendering import Columns, shown, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.format.arrow_input import TYPE_NAMES, type_named
@@ -65,31 +65,37 @@ _BELOW = (
     "partitions. May be repeated."
 )
 
-TopicName = Annotated[str, Param(complete=completion.topics)]
-
-topics = command_group("topics", "Create, list, describe, alter and delete topics.")
+topics = Group("topics", help="Create, list, describe, alter and delete topics.")
 
 
-@command(
-    "topics create",
-    "payments --partitions 3 --config retention.ms=604800000",
-    "flights --column carrier:string --column miles:long --key carrier",
-    "flights --schema-from flights.parquet --key carrier",
+@topics.command(
+    examples=[
+        "payments --partitions 3 --config retention.ms=604800000",
+        "flights --column carrier:string --column miles:long --key carrier",
+        "flights --schema-from flights.parquet --key carrier",
+    ]
 )
+@click.argument("name")
+@click.option("--partitions", type=COUNT, default=1, show_default=True, help="The number of partitions.")
+@click.option("--column", type=_COLUMN, metavar="NAME:TYPE", multiple=True, help=f"Add a column. {_REPEATED}")
+@click.option("--schema-from", type=_FILE, metavar="FILE", help="Take the columns of this Parquet file.")
+@click.option("--key", metavar="COLUMN", multiple=True, help="A column whose value chooses the partition.")
+@click.option("--if-not-exists", is_flag=True, help="Leave the topic as it is if it exists.")
+@click.option("--no-create", is_flag=True, help="Fail if there is no store. Otherwise it is created.")
 @click.option(
     "--config", "--add-config", "config", multiple=True, metavar="NAME=VALUE", help=f"Give a setting. {_FOR_NEW}"
 )
+@pass_session
 def create(
     session: Session,
     name: str,
-    *,
-    partitions: Annotated[int, Param("The number of partitions.", type=COUNT)] = 1,
-    column: Annotated[tuple[Any, ...], Param(f"Add a column. {_REPEATED}", "NAME:TYPE", _COLUMN)] = (),
-    schema_from: Annotated[str | None, Param("Take the columns of this Parquet file.", "FILE", _FILE)] = None,
-    key: Annotated[tuple[str, ...], Param("A column whose value chooses the partition.", "COLUMN")] = (),
-    config: tuple[str, ...] = (),
-    if_not_exists: Annotated[bool, Param("Leave the topic as it is if it exists.")] = False,
-    no_create: Annotated[bool, Param("Fail if there is no store. Otherwise it is created.")] = False,
+    partitions: int,
+    column: tuple[Any, ...],
+    schema_from: str | None,
+    key: tuple[str, ...],
+    config: tuple[str, ...],
+    if_not_exists: bool,
+    no_create: bool,
 ) -> None:
     """Create the topic NAME, and the store if there is none. A message says that the store is new.
 
@@ -115,7 +121,8 @@ def create(
     session.print_result(f"{done} {topic.topic} with {counted(topic.partitions, 'partition')}", facts)
 
 
-@command("topics list", "", "--json")
+@topics.command("list", examples=["", "--json"])
+@pass_session
 def list_topics(session: Session) -> None:
     """List the topics."""
     found = session.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
@@ -147,8 +154,10 @@ def _described(field: pa.Field[Any]) -> str:
     return f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
 
 
-@command("topics describe", "flights")
-def describe_topic(session: Session, name: TopicName) -> None:
+@topics.command("describe", examples=["flights"])
+@click.argument("name", shell_complete=completion.topics)
+@pass_session
+def describe_topic(session: Session, name: str) -> None:
     """Describe the topic NAME: its columns, settings and partitions."""
 
     def snapshot(state: StoreState, slot: int) -> tuple[Topic, list[dict[str, Any]]]:
@@ -159,21 +168,27 @@ def describe_topic(session: Session, name: TopicName) -> None:
     session.print_facts(_TOPIC.of(topic), partitions=partitions)
 
 
-@command(
-    "topics alter",
-    "payments --add-config retention.ms=604800000",
-    "payments --delete-config retention.ms",
-    "payments --partitions 6",
-    "flights --add-column tail_number:string",
+@topics.command(
+    examples=[
+        "payments --add-config retention.ms=604800000",
+        "payments --delete-config retention.ms",
+        "payments --partitions 6",
+        "flights --add-column tail_number:string",
+    ]
 )
+@click.argument("name", shell_complete=completion.topics)
+@click.option("--add-config", metavar="NAME=VALUE", multiple=True, help=f"Change a setting. {_SETTINGS}")
+@click.option("--delete-config", metavar="NAME", multiple=True, help="Set a setting to its default.")
+@click.option("--partitions", type=COUNT, help="The new number of partitions. It only rises.")
+@click.option("--add-column", type=_COLUMN, metavar="NAME:TYPE", multiple=True, help=f"Add a column. {_REPEATED}")
+@pass_session
 def alter(
     session: Session,
-    name: TopicName,
-    *,
-    add_config: Annotated[tuple[str, ...], Param(f"Change a setting. {_SETTINGS}", "NAME=VALUE")] = (),
-    delete_config: Annotated[tuple[str, ...], Param("Set a setting to its default.", "NAME")] = (),
-    partitions: Annotated[int | None, Param("The new number of partitions. It only rises.", type=COUNT)] = None,
-    add_column: Annotated[tuple[Any, ...], Param(f"Add a column. {_REPEATED}", "NAME:TYPE", _COLUMN)] = (),
+    name: str,
+    add_config: tuple[str, ...],
+    delete_config: tuple[str, ...],
+    partitions: int | None,
+    add_column: tuple[Any, ...],
 ) -> None:
     """Change settings of the topic NAME, raise its number of partitions, or add columns.
 
@@ -197,8 +212,10 @@ def alter(
     session.print_result(f"altered topic {name}", facts)
 
 
-@command("topics schemas", "flights")
-def schemas(session: Session, name: TopicName) -> None:
+@topics.command(examples=["flights"])
+@click.argument("name", shell_complete=completion.topics)
+@pass_session
+def schemas(session: Session, name: str) -> None:
     """List the schemas of the topic NAME, the first one first."""
     columns = Columns(
         "SchemaVersion=version Slot TimeMs=timestamp:time",
@@ -208,14 +225,12 @@ def schemas(session: Session, name: TopicName) -> None:
     session.print_rows(columns, session.store().admin.schema_history(name))
 
 
-@command("topics delete", "payments", "payments --yes")
-def delete_topic(
-    session: Session,
-    name: TopicName,
-    *,
-    yes: Yes = False,
-    if_exists: Annotated[bool, Param("Succeed if there is no such topic.")] = False,
-) -> None:
+@topics.command("delete", examples=["payments", "payments --yes"])
+@click.argument("name", shell_complete=completion.topics)
+@yes_option
+@click.option("--if-exists", is_flag=True, help="Succeed if there is no such topic.")
+@pass_session
+def delete_topic(session: Session, name: str, yes: bool, if_exists: bool) -> None:
     """Delete the topic NAME with all its rows. `vacuum` deletes its files."""
     admin = session.store().admin
     try:
@@ -230,14 +245,12 @@ def delete_topic(
     session.print_result(f"deleted topic {name}", {"topic": name, "topic_id": topic.topic_id, "deleted": True})
 
 
-@command("topics delete-records", "payments --offset 0:1000 --offset 1:-1", "payments --yes")
-def delete_records(
-    session: Session,
-    name: TopicName,
-    *,
-    offset: Annotated[tuple[tuple[int, int], ...], Param(_BELOW, "PARTITION:OFFSET", _PARTITION_OFFSET)] = (),
-    yes: Yes = False,
-) -> None:
+@topics.command(examples=["payments --offset 0:1000 --offset 1:-1", "payments --yes"])
+@click.argument("name", shell_complete=completion.topics)
+@click.option("--offset", type=_PARTITION_OFFSET, metavar="PARTITION:OFFSET", multiple=True, help=_BELOW)
+@yes_option
+@pass_session
+def delete_records(session: Session, name: str, offset: tuple[tuple[int, int], ...], yes: bool) -> None:
     """Delete the oldest records of the topic NAME, at most up to the last stable offset. `vacuum` deletes the files."""
     admin = session.store().admin
     topic = admin.describe_topic(name)
@@ -260,13 +273,11 @@ _OFFSETS_BESIDE_A_GROUP = (
 )
 
 
-@command("offsets", "payments", "payments --group billing")
-def offsets(
-    session: Session,
-    topic: str,
-    *,
-    group: Annotated[str | None, Param("Show the committed offsets of this group, and its lag.", "GROUP")] = None,
-) -> None:
+@click.command(cls=Command, examples=["payments", "payments --group billing"])
+@click.argument("topic", shell_complete=completion.topics)
+@group_option(help="Show the committed offsets of this group, and its lag.")
+@pass_session
+def offsets(session: Session, topic: str, group: str | None) -> None:
     """Show the offsets at which the partitions of TOPIC begin and end.
 
     These are the earliest offset, the last stable offset and the high watermark. read_committed shows rows below the

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import click
 
 from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
-from eoslog.cli.options import Param, Session, TransactionalId, command, command_group
+from eoslog.cli import completion
+from eoslog.cli.options import NATURAL, Group, Session, pass_session, topic_option
 from eoslog.cli.rendering import Columns
 from eoslog.state.store_state import TransactionState
 
@@ -15,23 +14,29 @@ _MS_A_MINUTE = 60_000
 _NO_BROKER = -1
 """The coordinator that is shown: Kafka's number for no broker, since no process is the coordinator."""
 
-transactions = command_group("transactions", "List, describe and abort transactions.")
+transactions = Group("transactions", help="List, describe and abort transactions.")
 
 
-@command(
-    "transactions list",
-    "",
-    "--state Ongoing --state Empty",
-    "--producer-id 2097152 --json",
-    "--duration-filter 60000 --transactional-id-pattern 'etl-.*'",
+@transactions.command(
+    "list",
+    examples=[
+        "",
+        "--state Ongoing --state Empty",
+        "--producer-id 2097152 --json",
+        "--duration-filter 60000 --transactional-id-pattern 'etl-.*'",
+    ],
 )
+@click.option("--state", metavar="STATE", multiple=True, help="Only this state, as Ongoing or EMPTY. May be repeated.")
+@click.option("--producer-id", type=int, metavar="ID", multiple=True, help="Only this producer id. May be repeated.")
+@click.option("--duration-filter", type=NATURAL, metavar="MS", help="Only transactions that have been open for longer.")
+@click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that this matches as a whole.")
+@pass_session
 def list_transactions(
     session: Session,
-    *,
-    state: Annotated[tuple[str, ...], Param("Only this state, as Ongoing or EMPTY. May be repeated.", "STATE")] = (),
-    producer_id: Annotated[tuple[int, ...], Param("Only this producer id. May be repeated.", "ID", int)] = (),
-    duration_filter: Annotated[int | None, Param("Only transactions that have been open for longer.", "MS")] = None,
-    transactional_id_pattern: Annotated[str | None, Param("Only ids that this matches as a whole.", "REGEX")] = None,
+    state: tuple[str, ...],
+    producer_id: tuple[int, ...],
+    duration_filter: int | None,
+    transactional_id_pattern: str | None,
 ) -> None:
     """List transactional ids, including those of tasks of jobs. Coordinator is -1: no process is the coordinator.
 
@@ -51,8 +56,10 @@ def list_transactions(
     session.print_rows(columns, listed, empty="no transactional ids")
 
 
-@command("transactions describe", "etl-1")
-def describe_transaction(session: Session, transactional_id: TransactionalId) -> None:
+@transactions.command("describe", examples=["etl-1"])
+@click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
+@pass_session
+def describe_transaction(session: Session, transactional_id: str) -> None:
     """Describe the transactional id ID. Times are by the store's clock; --json prints ms, or -1 for none."""
     columns = Columns(
         ("CoordinatorId", lambda found: _NO_BROKER),
@@ -85,13 +92,18 @@ _LAST_COMMITTED = Columns(
 )
 
 
-@command("transactions last-committed", "etl-1")
-def last_committed(session: Session, transactional_id: TransactionalId) -> None:
+@transactions.command(examples=["etl-1"])
+@click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
+@pass_session
+def last_committed(session: Session, transactional_id: str) -> None:
     """Show the last commit of the transactional id ID, and the versions of its applications."""
     session.print_facts(_LAST_COMMITTED.of(session.store().admin.last_committed(transactional_id)))
 
 
-@command("transactions describe-producers", "payments 0")
+@transactions.command(examples=["payments 0"])
+@click.argument("topic", shell_complete=completion.topics)
+@click.argument("partition", type=NATURAL)
+@pass_session
 def describe_producers(session: Session, topic: str, partition: int) -> None:
     """List the producers that PARTITION of TOPIC knows. A start offset of -1 means that no transaction is open."""
     columns = Columns(
@@ -101,14 +113,19 @@ def describe_producers(session: Session, topic: str, partition: int) -> None:
     session.print_rows(columns, found, empty="no producers")
 
 
-@command("transactions find-hanging", "", "--max-transaction-timeout 5 --topic payments --partition 0")
-def find_hanging(
-    session: Session,
-    *,
-    max_transaction_timeout: Annotated[int, Param("Find transactions that are open for longer.", "MINUTES")] = 15,
-    topic: Annotated[str | None, Param("Only in this topic.", "TOPIC")] = None,
-    partition: Annotated[int | None, Param("Only in this partition of --topic.")] = None,
-) -> None:
+@transactions.command(examples=["", "--max-transaction-timeout 5 --topic payments --partition 0"])
+@click.option(
+    "--max-transaction-timeout",
+    type=NATURAL,
+    metavar="MINUTES",
+    default=15,
+    show_default=True,
+    help="Find transactions that are open for longer.",
+)
+@topic_option(help="Only in this topic.")
+@click.option("--partition", type=NATURAL, help="Only in this partition of --topic.")
+@pass_session
+def find_hanging(session: Session, max_transaction_timeout: int, topic: str | None, partition: int | None) -> None:
     """Find transactions that have been open for too long and hold readers back.
 
     Reason says why a transaction is still open. `transactions abort` ends it. Every coordinator ends it too, once it
@@ -127,14 +144,14 @@ def find_hanging(
     session.print_rows(columns, found, empty="no hanging transactions")
 
 
-@command("transactions abort", "etl-1", "--topic payments --partition 0 --start-offset 42")
+@transactions.command(examples=["etl-1", "--topic payments --partition 0 --start-offset 42"])
+@click.argument("transactional_id", metavar="[ID]", required=False, shell_complete=completion.transactional_ids)
+@topic_option(help="Instead of ID: the topic,")
+@click.option("--partition", type=NATURAL, help="the partition, and")
+@click.option("--start-offset", type=NATURAL, help="the first offset of the transaction there.")
+@pass_session
 def abort(
-    session: Session,
-    transactional_id: Annotated[str | None, Param(metavar="[ID]")] = None,
-    *,
-    topic: Annotated[str | None, Param("Instead of ID: the topic,", "TOPIC")] = None,
-    partition: Annotated[int | None, Param("the partition, and")] = None,
-    start_offset: Annotated[int | None, Param("the first offset of the transaction there.")] = None,
+    session: Session, transactional_id: str | None, topic: str | None, partition: int | None, start_offset: int | None
 ) -> None:
     """Abort the open transaction of the transactional id ID, or the one at an offset, and fence its producer."""
     admin = session.store().admin
@@ -147,8 +164,10 @@ def abort(
     _print_end(session, transactional_id, "aborted", aborted)
 
 
-@command("transactions force-terminate", "payments-to-bank")
-def force_terminate(session: Session, transactional_id: TransactionalId) -> None:
+@transactions.command(examples=["payments-to-bank"])
+@click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
+@pass_session
+def force_terminate(session: Session, transactional_id: str) -> None:
     """Abort the open transaction of the transactional id ID even if it is prepared, and fence its producer.
 
     Another system may already have committed its half of a prepared transaction. Look there first.

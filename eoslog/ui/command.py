@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
 
 import click
 
-from eoslog.cli.options import Param, Session, command
+from eoslog.cli.options import Command, Session, pass_session
 from eoslog.cli.rendering import print_json, print_line
 
 _PORT = click.IntRange(1, 65_535)
 _NOT_INSTALLED = "The web console needs further packages. Install them, in a checkout of eoslog: pip install '.[ui]'"
 
 
-@command("ui", "", "--port 8765 --allow-admin")
-def ui(
-    session: Session,
-    *,
-    host: Annotated[str, Param("The address to listen on.", "ADDRESS")] = "127.0.0.1",
-    port: Annotated[int | None, Param("The port. By default a free one.", "PORT", _PORT)] = None,
-    allow_admin: Annotated[bool, Param("Allow aborts of transactions and resets of group offsets.")] = False,
-    allowed_host: Annotated[tuple[str, ...], Param("Another host name of the console. May be repeated.", "NAME")] = (),
-) -> None:
+@click.command(cls=Command, examples=["", "--port 8765 --allow-admin"])
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=_PORT, metavar="PORT", help="The port. By default a free one.")
+@click.option("--allow-admin", is_flag=True, help="Allow aborts of transactions and resets of group offsets.")
+@click.option(
+    "--allowed-host", metavar="NAME", multiple=True, help="Another host name of the console. May be repeated."
+)
+@pass_session
+def ui(session: Session, host: str, port: int | None, allow_admin: bool, allowed_host: tuple[str, ...]) -> None:
     """Serve a web console of the store on this machine.
 
     It prints a link with a token. The link works once, in one browser. The console only reads, unless --allow-admin is

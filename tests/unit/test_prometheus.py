@@ -218,12 +218,11 @@ def test_the_dashboard_asks_for_metrics_that_exist(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["Containerfile", "eoslog-coordinator.service", "kubernetes.yaml"])
 def test_deployments_start_the_coordinator_with_options_that_exist(name: str) -> None:
-    from eoslog.cli import store_commands  # noqa: F401 - declares the command
-    from eoslog.cli.options import COMMANDS
+    from eoslog.cli.store_commands import coordinator
 
     text = (DEPLOYED / Path(name)).read_text(encoding="utf-8")
 
     options = set(re.findall(r"--metrics-[a-z]+", text))
-    known = {option for parameter in COMMANDS["coordinator"].params for option in parameter.opts}
+    known = {option for parameter in coordinator.params for option in parameter.opts}
     assert options
     assert options <= known

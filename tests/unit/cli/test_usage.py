@@ -52,9 +52,20 @@ def test_every_command_has_a_help_text_with_an_example_of_itself(path: tuple[str
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_no_command_shows_an_example_twice(path: tuple[str, ...]) -> None:
-    examples = [line for line in (COMMANDS[path].help or "").splitlines() if line.startswith("  eoslog ")]
+    examples = COMMANDS[path].examples
 
     assert len(examples) == len(set(examples))
+
+
+def test_a_long_example_is_broken_before_options_where_a_shell_continues_it() -> None:
+    text = CliRunner().invoke(cli, ["topics", "create", "--help"]).stdout
+
+    assert (
+        "Examples:\n"
+        "  eoslog --store my-store topics create payments \\\n"
+        "    --partitions 3 \\\n"
+        "    --config retention.ms=604800000\n"
+    ) in text
 
 
 @pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)

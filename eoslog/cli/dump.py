@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ import eoslog
 from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.cli.options import NATURAL, Command, Session, parsed, pass_session, topic_option
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
-from eoslog.cli.tables import paragraph, terminal_width
+from eoslog.cli.tables import terminal_width
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
 from eoslog.format.checked_files import check_file, read_end, read_file
 from eoslog.format.data_file import corrupt_if_unreadable, open_data_file
@@ -38,6 +39,12 @@ _RANGE = re.compile(r"(\d*)\.\.(\d*)|(\d+)")
 _SLOTS_AT_ONCE = 32
 _PARTITIONS_AT_ONCE = 16
 _SEQUENCES = 1 << 31
+_BETWEEN_WORDS: dict[str, Any] = {
+    "subsequent_indent": "    ",
+    "break_long_words": False,
+    "break_on_hyphens": False,
+}
+"""How a terminal gets a long line. No name is broken."""
 _FILE_REFERENCE = {"path", "length", "crc32c"}
 _OPTIONAL_IN_FILE = {"footer_crc32c", "in_record", "shared"}
 _KNOWN = ".txnindex, .snapshot, .index.parquet, .parquet, .json (a slot or a checkpoint) and .part<n> of a checkpoint"
@@ -142,7 +149,8 @@ def _print(section: _Section, session: Session, *, with_names: bool) -> bool:
             if session.as_json:
                 click.echo(line.json(**{"file": section.name} if with_names else {}))
             else:
-                click.echo("\n".join(paragraph(line.words(), width)))
+                text = line.text()
+                click.echo(text if width is None else textwrap.fill(text, width, **_BETWEEN_WORDS))
     except EosLogError as error:
         print_error(str(error))
         return False

@@ -41,7 +41,7 @@ class Title(str):
     """The form of the values for people.
 
     ``time`` (ms since the epoch), ``size`` (bytes) and ``duration`` (ms) are converted. ``ms`` and ``bytes`` are for
-    settings: the number is shown, too. ``text`` is prose. If empty, values are shown unchanged.
+    settings: the number is shown, too. If empty, values are shown unchanged.
     """
     wide: bool
     """True for a column that a table shows only with ``--wide``."""
@@ -204,9 +204,9 @@ class Line(NamedTuple):
     value: Mapping[str, Any] | None = None
     """The values for programs, if they are more than ``fields``."""
 
-    def words(self) -> list[str]:
-        """Return the words for people, by fields."""
-        return _pairs(self.fields)
+    def text(self) -> str:
+        """Return the line for people."""
+        return " ".join(_pairs(self.fields))
 
     def json(self, **more: Any) -> str:
         value = more | dict(self.fields if self.value is None else self.value)

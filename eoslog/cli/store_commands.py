@@ -161,7 +161,7 @@ def _details(operation: Operation) -> str | None:
 _OPERATION = Columns(
     "Slot Timestamp:time Operation Topics Rows Files? Bytes:size? DurationMs:duration?",
     ("By", _by),
-    ("Details:text?", _details),
+    ("Details?", _details),
 )
 
 
@@ -285,7 +285,7 @@ def restore_indexes(session: Session, topic: str, dry_run: bool) -> None:
     """
     with progress("reading the index files of the topic"):
         found = session.store().admin.restore_indexes(topic, dry_run=dry_run)
-    columns = Columns("Partition BaseOffset Kind Problem:text Restored Path?")
+    columns = Columns("Partition BaseOffset Kind Problem Restored Path?")
     session.print_rows(columns, found, empty="no file is missing or damaged")
 
 
@@ -498,7 +498,7 @@ def _print_step(found: StepReport, *, as_json: bool) -> None:
     else:
         head = f"{time_shown(found.time_ms)} {found.step}, {duration_shown(found.duration_ms)}: "
         if error is None:
-            click.echo(head + (" ".join(Line(found.did).words()) or "nothing to do"))
+            click.echo(head + (Line(found.did).text() or "nothing to do"))
         else:
             click.secho(f"{head}error: {error}", fg="red", err=True)
     sys.stdout.flush()

@@ -220,7 +220,7 @@ def schemas(session: Session, name: str) -> None:
     columns = Columns(
         "SchemaVersion=version Slot TimeMs=timestamp:time",
         ("Columns", lambda each: len(each.schema)),
-        ("Added:text", lambda each: ", ".join(map(".".join, each.added))),
+        ("Added", lambda each: ", ".join(map(".".join, each.added))),
     )
     session.print_rows(columns, session.store().admin.schema_history(name))
 

@@ -139,7 +139,7 @@ def find_hanging(session: Session, max_transaction_timeout: int, topic: str | No
     columns = Columns(
         "Topic=topic_partition.topic Partition=topic_partition.partition ProducerId? ProducerEpoch?",
         ("CoordinatorEpoch?", lambda each: COORDINATOR_EPOCH),
-        "StartOffset LastTimestamp:time? DurationMs:duration TransactionalId Reason:text",
+        "StartOffset LastTimestamp:time? DurationMs:duration TransactionalId Reason",
     )
     session.print_rows(columns, found, empty="no hanging transactions")
 

@@ -114,7 +114,7 @@ def describe_groups(session: Session, group: str | None, view: str, all_groups: 
 @click.option("--by-duration", type=_DURATION, metavar="DURATION", help="Back from now, as PT1H30M or P7D.")
 @pass_session
 def reset_offsets(
-    session: Session, group: str, topics: _Topics, all_topics: bool, execute: bool, **targets: Any
+    session: Session, /, group: str, topics: _Topics, all_topics: bool, execute: bool, **targets: Any
 ) -> None:
     """Set the offsets of the consumer group GROUP in topics, or in some partitions of a topic.
 

@@ -7,11 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from eoslog.cli.options import GLOBAL_OPTIONS
 from eoslog.errors import EosLogError
-from eoslog.wording import nearest
 
 _ERROR = 1
 _INTERRUPTED = 130
@@ -59,44 +57,15 @@ _OF_KAFKAS_TOOLS = {
 class _Commands(click.Group):
     """A group that imports only the command that is chosen, and prints an error of eoslog as one line."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_LISTED)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _LISTED:
-            return None
-        place = _LISTED[cmd_name][0]
-        module, _, name = (place if place.startswith("eoslog.") else f"eoslog.cli.{place}").rpartition(".")
-        command: click.Command = getattr(import_module(module), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        limit = formatter.width - 6 - max(map(len, _LISTED))
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, click.Command(name, help=summary).get_short_help_str(limit))
-                    for name, (_, summary) in sorted(_LISTED.items())
-                ]
-            )
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # Click's own method imports the modules of all commands for their help.
-        names = [name for name in sorted(_LISTED) if name.startswith(incomplete)]
-        commands = [CompletionItem(name, help=_LISTED[name][1]) for name in names]
-        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            # Click compares the name only with commands whose modules are imported.
-            like = nearest(args[0], _LISTED)
-            raise click.UsageError(
-                f"No such command {args[0]!r}.{'' if like is None else f' Did you mean {like!r}?'}", error.ctx
-            ) from None
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None:
+            place = _LISTED[name][0]
+            module, _, attribute = (place if place.startswith("eoslog.") else f"eoslog.cli.{place}").rpartition(".")
+            command = getattr(import_module(module), attribute)
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -144,6 +113,9 @@ _VERSION = click.Option(
     ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
 cli.params += [*GLOBAL_OPTIONS, _VERSION]
+for _name, (_, _summary) in _LISTED.items():
+    # The help and the completion need only these. The chosen command itself is imported when it is resolved.
+    cli.add_command(click.Command(_name, help=_summary))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], 
     """Every command that does something, with its words."""
     context = click.Context(group)
     for name in group.list_commands(context):
-        command = group.get_command(context, name)
+        _, command, _ = group.resolve_command(context, [name])
         assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, *path, name)
@@ -80,7 +80,7 @@ def test_the_list_of_commands_says_what_their_own_help_says() -> None:
 
     context = click.Context(cli)
     for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
+        _, command, _ = cli.resolve_command(context, [name])
         assert command is not None
         assert command.name == name
         assert re.search(f"  {name} +{re.escape(command.get_short_help_str(limit=300))}\n", listed)

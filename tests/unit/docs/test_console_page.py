@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from eoslog.cli.main import cli
 from eoslog.cli.options import GLOBAL_OPTIONS
 from eoslog.ui import console_store, display, overview_page, row_pages
 from eoslog.ui.application import VIEWS
+from eoslog.ui.command import ui
 from eoslog.ui.pages import Templates
 from tests.pages import REPOSITORY, first_cells, links, prose
 
@@ -17,9 +17,7 @@ PAGE = REPOSITORY / "docs/console.md"
 def test_each_option_of_the_command_is_listed() -> None:
     listed = {name for names in first_cells(PAGE, "Option") for name in names}
 
-    command = cli.get_command(None, "ui")  # type: ignore[arg-type]
-    assert command is not None
-    own = {name for each in command.params if each not in GLOBAL_OPTIONS for name in each.opts}
+    own = {name for each in ui.params if each not in GLOBAL_OPTIONS for name in each.opts}
     assert listed - {"--json"} == own
 
 

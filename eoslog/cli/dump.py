@@ -39,12 +39,6 @@ _RANGE = re.compile(r"(\d*)\.\.(\d*)|(\d+)")
 _SLOTS_AT_ONCE = 32
 _PARTITIONS_AT_ONCE = 16
 _SEQUENCES = 1 << 31
-_BETWEEN_WORDS: dict[str, Any] = {
-    "subsequent_indent": "    ",
-    "break_long_words": False,
-    "break_on_hyphens": False,
-}
-"""How a terminal gets a long line. No name is broken."""
 _FILE_REFERENCE = {"path", "length", "crc32c"}
 _OPTIONAL_IN_FILE = {"footer_crc32c", "in_record", "shared"}
 _KNOWN = ".txnindex, .snapshot, .index.parquet, .parquet, .json (a slot or a checkpoint) and .part<n> of a checkpoint"
@@ -150,7 +144,12 @@ def _print(section: _Section, session: Session, *, with_names: bool) -> bool:
                 click.echo(line.json(**{"file": section.name} if with_names else {}))
             else:
                 text = line.text()
-                click.echo(text if width is None else textwrap.fill(text, width, **_BETWEEN_WORDS))
+                if width is not None:
+                    # No name is broken.
+                    text = textwrap.fill(
+                        text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+                    )
+                click.echo(text)
     except EosLogError as error:
         print_error(str(error))
         return False
@@ -184,9 +183,8 @@ def _json_lines(body: bytes, name: str) -> Iterator[Line]:
         raise CorruptRecord(f"{name} is not JSON: {error}") from None
     if isinstance(value, dict) and "parts" in value:
         root = decode_root(body, name)
-        yield _root_line(root)
+        yield from _root_lines(root)
         for part in root.parts:
-            yield _part_line(part)
             if part.path is None:
                 yield from part_lines(part.name, inline_body(part))
     elif isinstance(value, dict) and isinstance(value.get("slot"), int):
@@ -258,8 +256,7 @@ def _references(record: SlotRecord) -> list[CheckpointReference]:
 def _stored_root(objects: ObjectStore, reference: CheckpointReference, parts: list[CheckpointPart]) -> Iterator[Line]:
     root = read_root(objects, reference)
     parts += root.parts
-    yield _root_line(root)
-    yield from map(_part_line, root.parts)
+    yield from _root_lines(root)
 
 
 def _stored_part(objects: ObjectStore, part: CheckpointPart) -> Iterator[Line]:
@@ -419,13 +416,12 @@ def _footer_lines(file: pq.ParquetFile) -> Iterator[Line]:
         first_row += group.num_rows
 
 
-def _root_line(root: CheckpointRoot) -> Line:
-    return Line(_fields(root, "format", "slot", "append_id") | {"parts": len(root.parts)})
-
-
-def _part_line(part: CheckpointPart) -> Line:
-    fields = {"part": part.name} | _fields(part, "changed_slot", "length", "crc32c")
-    return Line(fields | {"path": part.path or "in the root"})
+def _root_lines(root: CheckpointRoot) -> Iterator[Line]:
+    """Yield a line for the root of a checkpoint, then one per part."""
+    yield Line(_fields(root, "format", "slot", "append_id") | {"parts": len(root.parts)})
+    for part in root.parts:
+        fields = {"part": part.name} | _fields(part, "changed_slot", "length", "crc32c")
+        yield Line(fields | {"path": part.path or "in the root"})
 
 
 def _fields(thing: object, *names: str) -> dict[str, Any]:

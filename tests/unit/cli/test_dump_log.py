@@ -90,6 +90,19 @@ def test_slots_as_json_hold_the_whole_entries(command: Command, store: eoslog.St
     ]
 
 
+def test_a_terminal_gets_lines_that_are_broken_between_words(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eoslog.cli.dump.terminal_width", lambda: 80)
+
+    (whole,) = command.ok("dump-log", "--slots", "3", "--wide").splitlines()
+    lines = command.ok("dump-log", "--slots", "3").splitlines()
+
+    assert len(lines) > 1
+    assert all(len(line) <= 80 or len(line.split()) == 1 for line in lines)
+    assert " ".join(map(str.strip, lines)) == whole
+
+
 @pytest.mark.parametrize(
     ("slots", "printed"),
     [("2..4", [2, 3, 4]), ("3", [3]), ("..1", [0, 1]), ("7..99", [7, 8, 9]), ("..", list(range(10)))],

@@ -48,6 +48,8 @@ class Title(str):
 
     def __new__(cls, declared: str) -> Title:
         """Return the title that ``Title``, ``Title:form``, ``Title?`` or ``Title:form?`` declares."""
+        if isinstance(declared, Title):
+            return declared
         title, _, form = declared.removesuffix("?").partition(":")
         made = super().__new__(cls, title)
         made.form, made.wide = form, declared.endswith("?")
@@ -149,7 +151,7 @@ def shown(value: Any) -> str:
 
 def shown_as(title: str, value: Any) -> str:
     """Return a value on one line, in the form of its title."""
-    form = title.form if isinstance(title, Title) else ""
+    form = Title(title).form
     if not form or not isinstance(value, int):
         return shown(value)
     if form in _SETTINGS:

@@ -57,12 +57,10 @@ def table_lines(rows: Sequence[Mapping[str, Any]], *, width: int | None, wide: b
         width: the length of a line; None for no limit.
         wide: show all columns.
     """
-    titles = [each for each in rows[0] if wide or not (isinstance(each, Title) and each.wide)]
+    titles = [each for each in map(Title, rows[0]) if wide or not each.wide]
     columns = [_column(title, [row[title] for row in rows]) for title in titles]
     inside = list(columns)
-    while (
-        width is not None and len(inside) > 1 and len(_GAP) * (len(inside) - 1) + sum(x.width for x in inside) > width
-    ):
+    while width is not None and len(inside) > 1 and _width(inside) > width:
         inside.remove(max(inside, key=lambda each: each.width))
     below = [each for each in columns if each not in inside]
     yield click.style(_GAP.join(each.aligned(each.head) for each in inside).rstrip(), bold=True)
@@ -71,17 +69,20 @@ def table_lines(rows: Sequence[Mapping[str, Any]], *, width: int | None, wide: b
         yield from (f"{_INDENT}{each.head}: {each.cells[number]}" for each in below if each.cells[number] != "-")
 
 
-def _column(title: str, values: list[Any]) -> _Column:
-    form = title.form if isinstance(title, Title) else ""
-    head = title.for_people() if isinstance(title, Title) else title
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(each.width for each in columns) + len(_GAP) * (len(columns) - 1)
+
+
+def _column(title: Title, values: list[Any]) -> _Column:
+    head = title.for_people()
     cells = [shown_as(title, value) for value in values]
     is_number = all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in values)
-    return _Column(head, cells, is_number and form != "time", width=max(map(cell_len, [head, *cells])))
+    return _Column(head, cells, is_number and title.form != "time", width=max(map(cell_len, [head, *cells])))
 
 
 def fact_lines(facts: Mapping[str, Any], *, width: int | None) -> Iterator[str]:
     """Yield the lines of the properties of one object. A list has a line for each of its elements."""
-    heads = {title: title.for_people() if isinstance(title, Title) else title for title in facts}
+    heads = {title: Title(title).for_people() for title in facts}
     indent = max(map(cell_len, heads.values())) + len(_GAP)
     for title, value in facts.items():
         listed = [f"{name} {each}" for name, each in value.items()] if isinstance(value, Mapping) else value

@@ -243,7 +243,7 @@ def _spark_schema(text: str) -> None:
 
 def _dumped_part(body: bytes) -> None:
     for line in part_lines(NAME, body):
-        line.words()
+        line.text()
         line.json()
 
 

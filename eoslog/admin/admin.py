@@ -29,6 +29,7 @@ from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic
 from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
+from eoslog.format.spark_json import check_spark_schema
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalize_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
 from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
@@ -37,7 +38,6 @@ from eoslog.maintenance.publication import Publication, Publisher
 from eoslog.maintenance.sealing import seal_now
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
-from eoslog.producer.new_columns import check_spark_schema
 from eoslog.session.client_options import ADMIN_CALLS, named_options, named_otherwise
 from eoslog.session.positions import PartitionOffsets
 from eoslog.session.serializers import check_callable

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import pyarrow as pa
 
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema
+from eoslog.format.spark_json import TYPES_BY_NAME, topic_columns
 from eoslog.state.names import is_text
 from eoslog.wording import nearest, quoted, shortened
 
@@ -42,20 +42,6 @@ GivenSchema = pa.Schema | Mapping[str, "pa.DataType | str"] | ArrowSchema | Arro
 """The forms of columns: a schema of Arrow, types or names of types by column, the schema or the rows of another
 library, or a schema of Spark."""
 
-_TYPES: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 _SQL_NAMES = {
     **dict.fromkeys(("bigint", "int8", "bigserial"), "long"),
     **dict.fromkeys(("integer", "int4", "serial", "mediumint"), "int"),
@@ -70,9 +56,10 @@ _SQL_NAMES = {
     "timestamp without time zone": "timestamp_ntz",
 }
 """Names of types in SQL and Python, with the nearest of this module's names, for messages."""
+_STRUCT_OF_SPARK = ("pyspark.sql.types", "StructType")
 _PARAMETERS = re.compile(r"\(.*?\)")
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
-TYPE_NAMES = f"{', '.join(_TYPES)}, decimal(precision,scale)"
+TYPE_NAMES = f"{', '.join(TYPES_BY_NAME)}, decimal(precision,scale)"
 """The types of columns by Spark's names, for messages."""
 
 
@@ -159,7 +146,7 @@ def type_named(name: str) -> pa.DataType | None:
     name = name.strip().lower()
     decimal = _DECIMAL.fullmatch(name)
     if decimal is None:
-        return _TYPES.get(name)
+        return TYPES_BY_NAME.get(name)
     precision, scale = int(decimal[1]), int(decimal[2])
     return pa.decimal128(precision, scale) if 1 <= precision <= 38 and scale <= precision else None
 
@@ -179,12 +166,16 @@ def arrow_columns(topic: str, given: object) -> ArrowColumns:
         InvalidRequest: the object is no schema. The message says what may be given.
         UnsupportedSchema: a type has no such name, or Arrow lacks the type of a Spark column.
     """
-    if type(given).__module__.startswith("pyspark.") and hasattr(given, "jsonValue"):
-        # The program has PySpark, so this import works: pyspark_eoslog is a package of the same distribution.
-        return ArrowColumns(*import_module("pyspark_eoslog.spark_schemas").topic_columns(given))
+    if _is_struct_of_spark(given):
+        return ArrowColumns(*topic_columns(given.json()))
     if isinstance(given, Mapping) and not hasattr(given, "__arrow_c_schema__"):
         return ArrowColumns(pa.schema([_column(topic, name, kind) for name, kind in given.items()]), None)
     return ArrowColumns(_schema_of(given, f"topic {topic}: the schema"), None)
+
+
+def _is_struct_of_spark(given: object) -> TypeGuard[SparkSchema]:
+    """Return True for a ``StructType``. Its class is known by name, because the library never imports PySpark."""
+    return any((each.__module__, each.__name__) == _STRUCT_OF_SPARK for each in type(given).__mro__)
 
 
 def _column(topic: str, name: object, kind: object) -> pa.Field[Any]:
@@ -208,7 +199,7 @@ def _like(kind: object) -> str | None:
     if not isinstance(kind, str):
         return None
     plain = _PARAMETERS.sub("", kind).strip().lower()
-    return _SQL_NAMES.get(plain) or nearest(plain, _TYPES)
+    return _SQL_NAMES.get(plain) or nearest(plain, TYPES_BY_NAME)
 
 
 def _type_of_arrow(name: str) -> pa.DataType | None:

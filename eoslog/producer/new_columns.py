@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from eoslog.delta.delta_schema import delta_schema
-from eoslog.errors import InvalidRequest, InvalidTopic, SchemaMismatch
+from eoslog.errors import InvalidTopic, SchemaMismatch
+from eoslog.format.spark_json import merged_spark_schema
 from eoslog.format.topic_schemas import (
     added_columns,
     decode_schema,
@@ -22,8 +21,6 @@ from eoslog.state.draft import Draft
 from eoslog.state.entries import TopicSchema, TopicSchemaChanged
 from eoslog.state.partitions import topic_of
 from eoslog.state.store_state import Topic
-
-_VARIANT = "variant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
     if known.kind != "columns":
         raise InvalidTopic(f"topic {topic.topic} holds Kafka records, whose columns are always the same")
     arrow = encode_schema(merged_schema(stored_schema(topic), rows), known.arrow)
-    spark = _merged_spark_schema(known.spark, spark_schema)
+    spark = merged_spark_schema(known.spark, spark_schema)
     if arrow == known.arrow:
         return known
     if topic.config.is_published:
@@ -104,68 +101,3 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
 def missing_columns(topic: Topic, merged: TopicSchema) -> list[str]:
     """Return the columns of a merged schema that the topic lacks, each as the path of its names with dots."""
     return [".".join(path) for path in added_columns(topic.topic_schema.arrow or "", merged.arrow or "")]
-
-
-def _merged_spark_schema(known: str | None, rows: str | None) -> str | None:
-    """Return Spark's JSON of the topic's columns, extended by the rows' columns. Either may omit columns."""
-    if rows is None:
-        return known
-    empty: dict[str, Any] = {"type": "struct", "fields": []}
-    return json.dumps(_merged_type(empty if known is None else _parsed(known), _parsed(rows), ""))
-
-
-def check_spark_schema(text: str) -> None:
-    """Raises: InvalidRequest: the text is not a schema in Spark's JSON."""
-    _parsed(text)
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        value: dict[str, Any] = json.loads(text)
-        if value["type"] == "struct" and _is_type(value):
-            return value
-    except (ValueError, TypeError, KeyError, RecursionError):
-        pass
-    raise InvalidRequest("spark_schema is not a schema in Spark's JSON; give the result of StructType.json()")
-
-
-def _is_type(value: Any) -> bool:
-    """Return True if the value has the form of a type in Spark's JSON. The names of types are not checked."""
-    if isinstance(value, str):
-        return True
-    match value["type"]:
-        case "struct":
-            fields = value["fields"]
-            return isinstance(fields, list) and all(isinstance(f["name"], str) and _is_type(f["type"]) for f in fields)
-        case "array":
-            return _is_type(value["elementType"])
-        case "map":
-            return _is_type(value["keyType"]) and _is_type(value["valueType"])
-        case "udt":
-            return _is_type(value["sqlType"])
-    return False
-
-
-def _merged_type(known: Any, rows: Any, path: str) -> Any:
-    if _VARIANT in (known, rows):
-        if known != rows:
-            raise SchemaMismatch(
-                f"column {path!r} is a variant only in the topic or only in the rows; use the topic's type"
-            )
-        return known
-    kind = known.get("type") if isinstance(known, dict) else None
-    if not isinstance(rows, dict) or rows.get("type") != kind:
-        return known
-    if kind == "array":
-        return known | {"elementType": _merged_type(known["elementType"], rows["elementType"], path)}
-    if kind == "map":
-        return known | {"valueType": _merged_type(known["valueType"], rows["valueType"], path)}
-    if kind != "struct":
-        return known
-    found = {field["name"]: field for field in rows["fields"]}
-    fields = []
-    for field in known["fields"]:
-        row = found.pop(field["name"], None)
-        here = f"{path}.{field['name']}".removeprefix(".")
-        fields.append(field if row is None else field | {"type": _merged_type(field["type"], row["type"], here)})
-    return known | {"fields": [*fields, *({**field, "nullable": True} for field in found.values())]}

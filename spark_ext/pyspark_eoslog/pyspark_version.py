@@ -45,14 +45,6 @@ def types_named(*names: str) -> tuple[type[DataType], ...]:
     return tuple(getattr(types, name) for name in names if hasattr(types, name))
 
 
-def arrow_columns(schema: StructType) -> pa.Schema:
-    """Return the columns in the Arrow types in which Spark passes them, with timestamps in UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    in_utc: Any = {"timezone": "UTC"} if is_at_least(4, 2) else {"timestamp_utc": True}
-    return to_arrow_schema(schema, **in_utc)
-
-
 def spark_columns(schema: pa.Schema) -> StructType:
     """Return Arrow columns in Spark's types. Timestamps without a time zone are ``TIMESTAMP_NTZ``."""
     from pyspark.sql.pandas.types import from_arrow_schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from eoslog import Topic
 from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.column_casts import LossyCast, cast_losslessly
 from eoslog.format.column_types import narrows
-from eoslog.format.topic_schemas import RESERVED_NAMES, normalize_schema, stored_schema
+from eoslog.format.spark_json import arrow_schema, with_sql_types
+from eoslog.format.topic_schemas import normalize_schema, stored_schema
 from eoslog.read.columns import (
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,
@@ -24,7 +25,7 @@ from eoslog.read.columns import (
     with_control_rows,
 )
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.pyspark_version import arrow_columns, is_at_least, needs, spark_columns, types_named
+from pyspark_eoslog.pyspark_version import is_at_least, needs, spark_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,55 +54,7 @@ def storable_schema(schema: StructType) -> pa.Schema:
     Raises:
         UnsupportedSchema: a topic cannot store a column. The message contains its name.
     """
-    return normalize_schema(arrow_schema(schema))
-
-
-def topic_columns(schema: StructType) -> tuple[pa.Schema, str]:
-    """Return the columns of a topic for a DataFrame's rows: as a topic stores them, and as Spark's JSON.
-
-    Columns that a reader adds to a topic of columns, such as ``_offset``, are left out, as in a write.
-
-    Raises:
-        UnsupportedSchema: a topic cannot store a column. The message contains its name.
-    """
-    own = StructType([field for field in schema.fields if field.name not in RESERVED_NAMES])
-    return storable_schema(own), described_columns(own, own.names)
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of the rows that Spark passes, with timestamps in UTC.
-
-    Raises:
-        UnsupportedSchema: Arrow lacks the type of a column. The message contains the column's name.
-    """
-    fields = []
-    for field in schema.fields:
-        # Spark passes a geometry or geography as a struct like any other.
-        if contains_type(field.dataType, *types_named("GeometryType", "GeographyType")):
-            raise UnsupportedSchema(
-                f"column {field.name!r}: type {field.dataType.simpleString()} cannot be stored; store its bytes, "
-                "st_asbinary(...), and its SRID, st_srid(...)"
-            )
-        try:
-            fields.append(arrow_columns(StructType([field])).field(0))
-        except (PySparkException, KeyError, TypeError, ValueError):
-            raise UnsupportedSchema(
-                f"column {field.name!r}: type {field.dataType.simpleString()} cannot be handed over by Spark and "
-                "stored; cast it to another"
-            ) from None
-    return pa.schema(fields)
-
-
-def contains_type(data_type: DataType, *wanted: type[DataType]) -> bool:
-    """Return True if a type or a type within it is one of the wanted types."""
-    parts: list[DataType] = []
-    if isinstance(data_type, StructType):
-        parts = [field.dataType for field in data_type.fields]
-    elif isinstance(data_type, ArrayType):
-        parts = [data_type.elementType]
-    elif isinstance(data_type, MapType):
-        parts = [data_type.keyType, data_type.valueType]
-    return isinstance(data_type, wanted) or any(contains_type(part, *wanted) for part in parts)
+    return normalize_schema(arrow_schema(schema.json()))
 
 
 def default_schema(topics: Sequence[Topic], options: Options) -> StructType:
@@ -136,7 +89,7 @@ def choose_columns(topic: Topic, wanted: StructType, *, control_rows: bool = Fal
         raise SchemaMismatch(f"topic {topic.topic}: the schema names no column")
     available = with_control_rows(available_columns(topic)) if control_rows else available_columns(topic)
     by_lower_name = {name.lower(): name for name in available.names}
-    target = arrow_schema(wanted)
+    target = arrow_schema(wanted.json())
     source = []
     for field in target:
         name = field.name if field.name in available.names else by_lower_name.get(field.name.lower())
@@ -244,12 +197,6 @@ def check_agreement(columns: Sequence[str] | None, schema: StructType) -> None:
         )
 
 
-def described_columns(schema: StructType, names: Collection[str]) -> str:
-    """Return some columns of a DataFrame's schema as Spark's JSON. A user-defined type becomes its SQL type."""
-    described = json.loads(schema.json())
-    return json.dumps(_plain(described | {"fields": [each for each in described["fields"] if each["name"] in names]}))
-
-
 def as_described(stored: StructType, text: str, topic: str) -> StructType:
     """Return the stored columns with the types of a description. Columns that it lacks keep their types.
 
@@ -263,7 +210,7 @@ def as_described(stored: StructType, text: str, topic: str) -> StructType:
         CorruptRecord: the description cannot be read.
     """
     try:
-        table = _plain(json.loads(text))
+        table = with_sql_types(json.loads(text))
         # An older PySpark may lack the types of columns that are not read.
         others = {each["name"] for each in table["fields"] if isinstance(each["name"], str)} - set(stored.names)
         fields = [each for each in table["fields"] if each["name"] not in others]
@@ -279,17 +226,6 @@ def as_described(stored: StructType, text: str, topic: str) -> StructType:
     ):
         raise CorruptRecord(f"topic {topic}: its schema in Spark's JSON cannot be read") from None
     return _named_fields(stored, described)
-
-
-def _plain(described: Any) -> Any:
-    """Return a type in Spark's JSON with the SQL types of user-defined types in their place."""
-    if isinstance(described, list):
-        return [_plain(each) for each in described]
-    if not isinstance(described, dict):
-        return described
-    if described.get("type") == "udt":
-        return _plain(described["sqlType"])
-    return {name: value if name == "metadata" else _plain(value) for name, value in described.items()}
 
 
 def _named_fields(stored: StructType, described: StructType) -> StructType:

@@ -21,13 +21,13 @@ from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.data_file import read_data_file
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import SegmentIndexes, decode_segment_index, decode_txnindex_copy
+from eoslog.format.spark_json import check_spark_schema, merged_spark_schema
 from eoslog.format.statistics import UNKNOWN, decode_statistics
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
 from eoslog.log.checkpoint import decode_root, inline_body
 from eoslog.log.messages import decode_message
 from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.log.slots import SlotRecord, decode_line, decode_tail, first_line
-from eoslog.producer.new_columns import _merged_spark_schema, check_spark_schema
 from eoslog.read.history import _decode, operations_of
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
@@ -236,7 +236,7 @@ def _spark_schema(text: str) -> None:
     check_spark_schema(text)
     known = SPARK_TABLE.json()
     for first, second in ((known, text), (text, known), (text, text), (None, text)):
-        merged = _merged_spark_schema(first, second)
+        merged = merged_spark_schema(first, second)
         assert merged is not None
         check_spark_schema(merged)
 

@@ -14,7 +14,7 @@ SOURCES = [*(REPOSITORY / "eoslog").rglob("*.py"), *(REPOSITORY / "spark_ext").r
 DANGEROUS_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "jsonpickle", "joblib"}
 DANGEROUS_MODULES |= {"subprocess", "runpy", "code", "codeop", "ctypes", "xmlrpc", "telnetlib"}
 DANGEROUS_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "tempfile.mktemp"}
-IMPORTS_BY_NAME = {"eoslog/__init__.py", "eoslog/cli/main.py", "eoslog/format/arrow_input.py"}
+IMPORTS_BY_NAME = {"eoslog/__init__.py", "eoslog/cli/main.py"}
 """Modules that import by name: modules of these packages only, whose names are constants."""
 
 

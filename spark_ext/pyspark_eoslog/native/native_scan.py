@@ -29,7 +29,6 @@ from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import CREATE_TIME
 from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, check_names, file_expressions
 from pyspark_eoslog.pyspark_version import types_named
-from pyspark_eoslog.spark_schemas import contains_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +249,7 @@ def check_columns(topic: Topic, wanted: StructType) -> None:
     for field in wanted:
         if field.name.lower() == "_metadata" and field.name in stored:
             reason = "has a name that Spark reserves for file metadata"
-        elif contains_type(field.dataType, *types_named("TimeType")):
+        elif _contains_type(field.dataType, *types_named("TimeType")):
             reason = f"is {field.dataType.simpleString()}, which Spark's Parquet reader does not support"
         else:
             continue
@@ -258,6 +257,18 @@ def check_columns(topic: Topic, wanted: StructType) -> None:
             f"topic {topic.topic}: column {field.name!r} {reason}. Leave it out of columns=[…], or read the topic with "
             'spark.read.format("eoslog")'
         )
+
+
+def _contains_type(data_type: DataType, *wanted: type[DataType]) -> bool:
+    """Return True if a type or a type within it is one of the wanted types."""
+    parts: list[DataType] = []
+    if isinstance(data_type, StructType):
+        parts = [field.dataType for field in data_type.fields]
+    elif isinstance(data_type, ArrayType):
+        parts = [data_type.elementType]
+    elif isinstance(data_type, MapType):
+        parts = [data_type.keyType, data_type.valueType]
+    return isinstance(data_type, wanted) or any(_contains_type(part, *wanted) for part in parts)
 
 
 def _nullable(schema: StructType) -> StructType:

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from eoslog import Store, Topic
 from eoslog.errors import InvalidOption, TopicAlreadyExists, UnsupportedSchema
 from eoslog.format.column_types import kind_of, parts
+from eoslog.format.spark_json import arrow_schema, topic_columns
 from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.spark_schemas import arrow_schema, topic_columns
 
 _PLACE = frozenset({"_topic", "_partition", "_offset"})
 
@@ -42,7 +42,7 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
     # Constants and other columns that a DataFrame never holds nulls in are not nullable. As in Delta Lake this must not
     # bind later writes.
     _refuse_own_reserved(schema)
-    columns, described = topic_columns(schema.toNullable())
+    columns, described = topic_columns(schema.toNullable().json())
     for column in columns:
         _refuse_void(column.type, column.name)
     with suppress(TopicAlreadyExists):
@@ -65,7 +65,7 @@ def _refuse_own_reserved(schema: StructType) -> None:
         UnsupportedSchema: naming such a column.
     """
     kinds = {field.name: kind_of(field.type) for field in (*PLACE_COLUMNS, *TRANSACTION_COLUMNS)}
-    for field in arrow_schema(StructType([each for each in schema.fields if each.name in kinds])):
+    for field in arrow_schema(StructType([each for each in schema.fields if each.name in kinds]).json()):
         is_alone = field.name == "_timestamp" and not _PLACE & set(schema.names)
         if is_alone or kind_of(field.type) != kinds[field.name]:
             raise UnsupportedSchema(

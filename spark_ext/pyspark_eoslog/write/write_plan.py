@@ -22,12 +22,12 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
     UnsupportedSchema,
 )
+from eoslog.format.spark_json import arrow_schema, described_columns
 from eoslog.format.topic_schemas import RESERVED_NAMES, decode_schema, encode_schema, stored_schema
 from eoslog.producer.job import Job, write_targets
 from eoslog.producer.new_columns import NewColumns, missing_columns, with_columns
 from eoslog.wording import without_code
 from pyspark_eoslog.options import Options, StoreLocation
-from pyspark_eoslog.spark_schemas import arrow_schema, described_columns
 from pyspark_eoslog.worker import new_store, recently_verified_store, verified_store
 from pyspark_eoslog.write.checkpoint_places import CheckpointPlace, checkpoint_place
 from pyspark_eoslog.write.created_topics import check_created, check_creation, create_topic
@@ -100,7 +100,7 @@ def _opened(options: Options, schema: StructType, opened: Callable[[StoreLocatio
 
 
 def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) -> WritePlan:
-    columns = arrow_schema(schema)
+    columns = arrow_schema(schema.json())
     name = options.topic_to_write()
     new_columns = None
     try:
@@ -167,7 +167,7 @@ def plan_new_columns(
             )
         return topic, None
     rows = pa.schema([field for field in columns if field.name not in RESERVED_NAMES])
-    described = described_columns(schema, rows.names)
+    described = described_columns(schema.json(), rows.names)
     if not options.merge_schema:
         _refuse_new_columns(topic, rows, described)
         return topic, None
@@ -182,7 +182,7 @@ def plan_new_columns(
         if field.name not in known.names or known.field(field.name) != field
     ]
     names = [field.name for field in new]
-    added = NewColumns(topic.topic_id, encode_schema(pa.schema(new)), described_columns(schema, names))
+    added = NewColumns(topic.topic_id, encode_schema(pa.schema(new)), described_columns(schema.json(), names))
     return replace(topic, topic_schema=merged), added
 
 

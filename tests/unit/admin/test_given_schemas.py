@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType
 
 from eoslog import InvalidRequest, Store, Topic, UnsupportedSchema
 from eoslog.format.topic_schemas import stored_schema
@@ -112,7 +113,9 @@ def test_an_unknown_type_is_refused_by_name(store: Store, given: Any, message: s
         store.admin.create_topic("c", schema=given)
 
 
-@pytest.mark.parametrize("given", ["carrier string", 7, [("carrier", "string")], Exported, {7: "long"}, pa.int64()])
+@pytest.mark.parametrize(
+    "given", ["carrier string", 7, [("carrier", "string")], Exported, {7: "long"}, pa.int64(), LongType()]
+)
 def test_anything_else_is_refused_with_the_forms_there_are(store: Store, given: Any) -> None:
     store.admin.create_topic("wider", schema={"id": "long"})
 

@@ -27,8 +27,9 @@ from pyspark.sql.types import (
 import eoslog
 from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch, UnsupportedSchema
 from eoslog.format.column_ids import OFFSET_DELTA_ID
+from eoslog.format.spark_json import arrow_schema
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.spark_schemas import arrow_schema, default_schema
+from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
@@ -66,7 +67,7 @@ class OnlyTask:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[eoslog.Store]:
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
     store = eoslog.connect(str(tmp_path / "store"))
-    store.admin.create_topic("out", schema=arrow_schema(KNOWN), spark_schema=KNOWN.json(), key="id")
+    store.admin.create_topic("out", schema=arrow_schema(KNOWN.json()), spark_schema=KNOWN.json(), key="id")
     yield store
     this_worker().forget_stores()
 
@@ -84,7 +85,7 @@ def writer(store: eoslog.Store, schema: StructType, *, stream: bool = False, **m
 
 def written(planned: Writer, schema: StructType, *rows: dict[str, Any]) -> list[Any]:
     """What the only task reports."""
-    return [planned.write(iter(pa.Table.from_pylist(list(rows), schema=arrow_schema(schema)).to_batches()))]
+    return [planned.write(iter(pa.Table.from_pylist(list(rows), schema=arrow_schema(schema.json())).to_batches()))]
 
 
 def commit(planned: Writer, messages: list[Any], batch_id: int = 0) -> None:
@@ -122,7 +123,7 @@ def test_columns_join_in_the_slot_of_the_rows_that_brought_them(store: eoslog.St
     assert newest_slot(store) == before + 1
     first, second = store.admin.schema_history("out")
     assert (second.slot, second.added) == (before + 1, (("at", "y"), ("note",)))
-    assert first.schema == arrow_schema(KNOWN)
+    assert first.schema == arrow_schema(KNOWN.json())
     assert [each.operation for each in store.history("out", limit=2)] == ["topic_schema", "append"]
 
 
@@ -237,7 +238,7 @@ def test_a_job_that_was_planned_before_goes_on_without_the_new_column(store: eos
 @pytest.mark.parametrize("merge", ["true", "false"])
 def test_a_stream_looks_at_its_topic_again_for_an_unknown_column(store: eoslog.Store, merge: str) -> None:
     write(store, KNOWN, OLD, stream=True)
-    eoslog.connect(store.url).admin.add_columns("out", arrow_schema(WIDER))
+    eoslog.connect(store.url).admin.add_columns("out", arrow_schema(WIDER.json()))
 
     planned = writer(store, WIDER, stream=True, mergeSchema=merge)
     commit(planned, written(planned, WIDER, NEW), 1)
@@ -341,7 +342,9 @@ def test_a_users_own_type_is_read_as_plain_data(store: eoslog.Store) -> None:
     hostile = {"type": "udt", "pyClass": "os.abort", "class": None, "sqlType": Point.sqlType().jsonValue()}
     described = {"type": "struct", "fields": [{"name": "p", "type": hostile, "nullable": True, "metadata": {}}]}
     store.admin.create_topic(
-        "own", schema=arrow_schema(StructType([StructField("p", Point.sqlType())])), spark_schema=json.dumps(described)
+        "own",
+        schema=arrow_schema(StructType([StructField("p", Point.sqlType())]).json()),
+        spark_schema=json.dumps(described),
     )
 
     for name, column in (("out", "own"), ("own", "p")):

@@ -15,7 +15,6 @@ import eoslog
 from eoslog import TopicConfig
 from eoslog.errors import InvalidOption
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.spark_schemas import arrow_schema
 from pyspark_eoslog.worker import this_worker, verified_store
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
@@ -28,7 +27,7 @@ ROWS = StructType([StructField("id", LongType())])
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[eoslog.Store]:
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
     store = eoslog.connect(str(tmp_path / "store"))
-    store.admin.create_topic("out", schema=arrow_schema(ROWS), config=TopicConfig(publish="delta"))
+    store.admin.create_topic("out", schema=ROWS, config=TopicConfig(publish="delta"))
     yield store
     this_worker().forget_stores()
 

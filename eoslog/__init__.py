@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - the imports below show the same modules to the rules
 from typing import TYPE_CHECKING, Any
 
 from eoslog.errors import *  # noqa: F403

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - only the modules of commands, which never import this one
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 

@@ -10,18 +10,23 @@ from eoslog.errors import *  # noqa: F403
 if TYPE_CHECKING:
     from eoslog.admin.admin import Admin as Admin
     from eoslog.admin.group_admin import OffsetReset as OffsetReset
+    from eoslog.admin.topic_admin import PartitionDescription as PartitionDescription
     from eoslog.admin.transaction_admin import LastCommitted as LastCommitted
+    from eoslog.admin.transaction_descriptions import TransactionListing as TransactionListing
     from eoslog.consumer.consumer import Consumer as Consumer
     from eoslog.consumer.consumer_records import ConsumerRecord as ConsumerRecord
     from eoslog.consumer.consumer_records import RecordTransaction as RecordTransaction
-    from eoslog.consumer.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
     from eoslog.maintenance.coordinator import Coordinator as Coordinator
+    from eoslog.maintenance.file_compaction import FileCompactionReport as FileCompactionReport
+    from eoslog.maintenance.key_compaction import KeyCompactionReport as KeyCompactionReport
+    from eoslog.maintenance.vacuum import VacuumReport as VacuumReport
     from eoslog.processor import Processor as Processor
     from eoslog.producer.producer import Producer as Producer
     from eoslog.read.commits import Commit as Commit
     from eoslog.read.history import History as History
     from eoslog.read.history import Operation as Operation
     from eoslog.read.isolation import IsolationLevel as IsolationLevel
+    from eoslog.read.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
     from eoslog.read.scan import Progress as Progress
     from eoslog.read.scan import RowRange as RowRange
     from eoslog.read.scan import Scan as Scan
@@ -42,14 +47,17 @@ _PUBLIC = {
     "Consumer": "eoslog.consumer.consumer",
     "ConsumerRecord": "eoslog.consumer.consumer_records",
     "Coordinator": "eoslog.maintenance.coordinator",
+    "FileCompactionReport": "eoslog.maintenance.file_compaction",
     "GroupMetadata": "eoslog.session.positions",
     "History": "eoslog.read.history",
     "IsolationLevel": "eoslog.read.isolation",
+    "KeyCompactionReport": "eoslog.maintenance.key_compaction",
     "LastCommitted": "eoslog.admin.transaction_admin",
     "OffsetAndMetadata": "eoslog.session.positions",
-    "OffsetAndTimestamp": "eoslog.consumer.offset_lookup",
+    "OffsetAndTimestamp": "eoslog.read.offset_lookup",
     "OffsetReset": "eoslog.admin.group_admin",
     "Operation": "eoslog.read.history",
+    "PartitionDescription": "eoslog.admin.topic_admin",
     "PartitionOffsets": "eoslog.session.positions",
     "Processor": "eoslog.processor",
     "Producer": "eoslog.producer.producer",
@@ -63,6 +71,8 @@ _PUBLIC = {
     "Topic": "eoslog.state.store_state",
     "TopicConfig": "eoslog.state.entries",
     "TopicPartition": "eoslog.state.names",
+    "TransactionListing": "eoslog.admin.transaction_descriptions",
+    "VacuumReport": "eoslog.maintenance.vacuum",
     "connect": "eoslog.store",
 }
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import ClassVar, NamedTuple
 
 from eoslog.arguments import Integer, Natural, checked_option, kinds_of
-from eoslog.consumer.offset_lookup import offset_for_time
 from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable
 from eoslog.read.isolation import IsolationLevel
+from eoslog.read.offset_lookup import offset_for_time
 from eoslog.session.client_options import named_options
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.positions import OffsetAndMetadata, group_offsets, offsets_given

@@ -10,7 +10,6 @@ from datetime import timedelta
 import pyarrow as pa
 
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers, columns_to_read, to_records
-from eoslog.consumer.offset_lookup import offset_for_time
 from eoslog.consumer.reset_policy import ResetPolicy
 from eoslog.consumer.subscription import Subscription
 from eoslog.errors import (
@@ -23,6 +22,7 @@ from eoslog.errors import (
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.isolation import IsolationLevel, visible_end
+from eoslog.read.offset_lookup import offset_for_time
 from eoslog.read.planner import ReadPlanner
 from eoslog.read.row_reader import read_rows
 from eoslog.session.session import Session

@@ -15,11 +15,11 @@ from eoslog.arguments import Count, Natural, SessionTimeout, is_whole_number
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
-from eoslog.consumer.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.consumer.reset_policy import parse_reset_policy
 from eoslog.consumer.subscription import Assignment, RebalanceListener, RebalanceListeners, Subscription
 from eoslog.errors import FencedInstanceId, IllegalState, InvalidOption, InvalidRequest, UnstableOffsetCommit, Wakeup
 from eoslog.read.isolation import IsolationLevel, visible_end
+from eoslog.read.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.session.client_options import CONSUMER_CALLS, named_options, named_otherwise
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.session.serializers import Deserializer, check_callable

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.consumer.offset_lookup import offset_for_time
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.partitioner import partition_for_key, partitions_for_keys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import HEADERS_COLUMN, TRANSACTION_COLUMNS
 from eoslog.read.isolation import IsolationLevel
+from eoslog.read.offset_lookup import offset_for_time
 from eoslog.read.scan import Scan
 from eoslog.read.time_travel import timestamp_ms
 from eoslog.session.session import check_partition

@@ -14,19 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from eoslog import Topic
+from eoslog import IsolationLevel, KeyCompactionReport, Scan, Store, Topic
 from eoslog.errors import InvalidOption, NotAStore, StoreVanished, UnknownTopicOrPartition
-from eoslog.maintenance.key_compaction import KeyCompactionReport
-from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.read.embedded_files import put_embedded_files
-from eoslog.read.isolation import IsolationLevel
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.read.scan import Scan
 from eoslog.read.topics_snapshot import topics_snapshot
 from eoslog.session.client_options import named_otherwise
 from eoslog.session.settings import load_settings
-from eoslog.store import Store
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native.lookup import planned_files
 from pyspark_eoslog.native.native_scan import (
@@ -248,12 +243,12 @@ class EosLogTable:
         """Return one row for each transactional id of the store, including those of jobs' tasks."""
         return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
 
-    def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES, now: bool = False) -> DataFrame:
+    def optimize(self, *, target_file_bytes: int | None = None, now: bool = False) -> DataFrame:
         """Compact the topic in this call: small files of sealed segments, and by key if ``cleanup_policy`` says so.
 
         Args:
             now: first seal the active segments, even if they are small and new. Then a new topic is compacted, too.
-            target_file_bytes: the largest size of a new file (bytes).
+            target_file_bytes: the largest size of a new file (bytes); if None, as in ``Admin.compact_files``.
 
         Returns:
             One row for each run of segments whose files were compacted, and each partition compacted by key.
@@ -261,7 +256,8 @@ class EosLogTable:
         admin = self._store().admin
         is_compacted = admin.describe_topic(self._topic).config.is_compacted
         keys = admin.compact_keys(self._topic, now=now) if is_compacted else KeyCompactionReport()
-        files = admin.compact_files(self._topic, target_file_bytes=target_file_bytes, now=now and not is_compacted)
+        size = {} if target_file_bytes is None else {"target_file_bytes": target_file_bytes}
+        files = admin.compact_files(self._topic, now=now and not is_compacted, **size)
         return table_frames.optimize_frame(self._spark, files, keys)
 
     def vacuum(

@@ -20,13 +20,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eoslog import Topic
-from eoslog.admin.topic_admin import PartitionDescription
-from eoslog.admin.transaction_descriptions import TransactionListing
-from eoslog.maintenance.file_compaction import FileCompactionReport
-from eoslog.maintenance.key_compaction import KeyCompactionReport
-from eoslog.maintenance.vacuum import VacuumReport
-from eoslog.read.history import Operation
+from eoslog import (
+    FileCompactionReport,
+    KeyCompactionReport,
+    Operation,
+    PartitionDescription,
+    Topic,
+    TransactionListing,
+    VacuumReport,
+)
 from eoslog.session.description import StoreDescription
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
+from eoslog import Store, connect
 from eoslog.errors import EosLogError, NotAStore, StoreUnavailable, StoreVanished
 from eoslog.session.description import DESCRIPTION_PATH, read_description
 from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.opening import open_object_store
-from eoslog.store import Store, connect
 from pyspark_eoslog.options import StoreLocation
 
 _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from eoslog import OffsetAndTimestamp, Store, TopicPartition
-from eoslog.consumer.offset_lookup import offset_for_time
+from eoslog import IsolationLevel, OffsetAndTimestamp, Store, TopicPartition
 from eoslog.errors import InvalidOption, OffsetOutOfRange
-from eoslog.read.isolation import IsolationLevel, visible_end
+from eoslog.read.isolation import visible_end
+from eoslog.read.offset_lookup import offset_for_time
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options.values import numbers_by_partition, whole_number
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from eoslog import IsolationLevel
 from eoslog.errors import InvalidOption
 from eoslog.producer.job import WorkVersion
-from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import timestamp_ms
 from eoslog.read.topics_snapshot import TopicSelection
 from eoslog.session.client_options import warn_of_ignored

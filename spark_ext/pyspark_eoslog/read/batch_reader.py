@@ -12,11 +12,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from eoslog import Store, TopicPartition
+from eoslog import IsolationLevel, Store, TopicPartition
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema, stored_schema
 from eoslog.read.consistent_ends import transaction_consistent_ends
-from eoslog.read.isolation import IsolationLevel
 from eoslog.read.latest_rows import read_latest
 from eoslog.read.read_request import ReadRequest
 from eoslog.read.row_reader import read_rows

@@ -7,10 +7,9 @@ polls more often, but spends at most a fiftieth of its time on polls.
 
 from __future__ import annotations
 
+from eoslog import IsolationLevel, Store
 from eoslog.errors import StoreVanished
-from eoslog.read.isolation import IsolationLevel
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
-from eoslog.store import Store
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import is_verified, recently_verified_store, store_with_id, this_worker, verified_store
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from eoslog import TopicPartition
+from eoslog import IsolationLevel, TopicPartition
 from eoslog.errors import OffsetOutOfRange
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.admission import Admission, ReadLimits
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
-from eoslog.read.isolation import IsolationLevel, visible_end
+from eoslog.read.isolation import visible_end
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over

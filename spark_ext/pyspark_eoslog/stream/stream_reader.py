@@ -13,11 +13,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from eoslog import Store, TopicPartition
+from eoslog import IsolationLevel, Store, TopicPartition
 from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, StoreUnavailable, UnknownTopicOrPartition
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.consistent_ends import transaction_consistent_ends
-from eoslog.read.isolation import IsolationLevel
 from eoslog.read.read_request import ReadRequest
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eoslog.consumer.consumer_records import columns_to_read
 from eoslog.format.segment_index import SegmentIndexes
-from eoslog.format.topic_schemas import stored_schema
+from eoslog.format.topic_schemas import RECORDS_SCHEMA, stored_schema
+from eoslog.read.columns import PLACE_COLUMNS, RECORD_COLUMNS
 from eoslog.read.file_rows import FileRows
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
@@ -59,10 +59,12 @@ def offset_for_time(
 def _first_row(
     store: ObjectStore, topic: Topic, partition: int, files: Iterable[FileRows], timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
-    everything = columns_to_read(topic)
-    records = topic.topic_schema.kind == "records"
-    time, offset = ("timestamp", "offset") if records else ("_timestamp", "_offset")
-    wanted = pa.schema([everything.field(time), everything.field(offset)])
+    if topic.topic_schema.kind == "records":
+        # As stored, in ms. The readers' column has microseconds, in which not every timestamp fits.
+        wanted = pa.schema([RECORDS_SCHEMA.field("timestamp"), RECORD_COLUMNS.field("offset")])
+    else:
+        wanted = pa.schema([PLACE_COLUMNS.field("_timestamp"), PLACE_COLUMNS.field("_offset")])
+    time, offset = wanted.names
     for rows in read_rows(store, topic.topic, partition, files, stored_schema(topic), wanted, threads=1):
         times = rows.column(time).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy()
         late_enough = np.flatnonzero(times >= timestamp_ms)

@@ -352,6 +352,7 @@ class LocalStore(ObjectStore):
             return os.open(temporary, flags, 0o644)
 
     def leftovers(self) -> Iterator[ObjectInfo]:
+        """Yield temporary files of writers that died. No LIST shows them; their paths are only for messages."""
         self._check_watched()
         self.clock.observe(self._clock_file.date_ms())
         for entry in self._temporary_files():
@@ -360,6 +361,7 @@ class LocalStore(ObjectStore):
                 yield ObjectInfo(f"{TEMPORARY}/{entry.name}", status.st_size, ctime_ms(status))
 
     def remove_leftovers(self, older_than_ms: int) -> int:
+        """Remove temporary files that are older than this (ms). Return their number."""
         self._check_watched()
         removed = 0
         before_ms = self._clock_file.date_ms() - older_than_ms
@@ -375,6 +377,7 @@ class LocalStore(ObjectStore):
         return removed
 
     def irregular(self) -> Iterator[tuple[str, str]]:
+        """Yield each path that cannot be an object, and the reason: a link, a special file, or too long a path."""
         try:
             yield from irregular(self._root)
         except OSError as error:

@@ -57,8 +57,11 @@ class StoredObject:
     last_modified_ms: int
 
 
-class ObjectStore(ABC):
-    """An object store below one root."""
+class Capabilities:
+    """What only some object stores can do, or what they do differently, with the defaults of the others.
+
+    A caller need not know the kind of its store. The defaults send no request.
+    """
 
     url: str
     """The root as the user named it, without credentials."""
@@ -79,6 +82,53 @@ class ObjectStore(ABC):
 
     lists_in_order: bool = False
     """True if a LIST returns paths in lexical order (S3 does, S3 Express does not)."""
+
+    host_queue: HostQueue | None = None
+    """The queue of this host's processes that append to the store; None if the store has none."""
+
+    @property
+    def location(self) -> str:
+        """A name of this root. Processes, also on other hosts, have it in common only if they use the same root."""
+        return self.url
+
+    def holds(self, other: ObjectStore) -> bool:
+        """Return True if the root of another object store is this root or lies below it."""
+        return False
+
+    def share_turns(self, store_id: str) -> None:
+        """Share turns with the processes of this host that have opened the same store. A local store always does.
+
+        Args:
+            store_id: the id of the store at this root. Two servers may have stores of one URL.
+        """
+
+    def make_durable(self, path: str) -> None:
+        """Wait until an object that was read is durable, and all objects of its directory that were read before it.
+
+        In other stores than local ones, what can be read is durable.
+
+        Raises:
+            StoreUnavailable, StoreAccessDenied
+        """
+
+    def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:
+        """Watch an object that never changes, if the check costs no request (local disk).
+
+        Later requests raise ``StoreVanished`` if it is missing, or if ``is_same`` returns False for its bytes. Without
+        this check a put would create a removed directory again.
+        """
+
+    def is_missing(self, path: str) -> bool:
+        """Return True if an object does not exist. Return False if the check would cost a request."""
+        return False
+
+    def unfinished_uploads(self) -> Iterator[str]:
+        """Yield the paths of unfinished multipart uploads. eoslog itself starts none."""
+        return iter(())
+
+
+class ObjectStore(Capabilities, ABC):
+    """An object store below one root: single requests, and several at once that a store may send in parallel."""
 
     def __init__(self, url: str, clock: StoreClock) -> None:
         self.url = url
@@ -159,59 +209,6 @@ class ObjectStore(ABC):
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete the objects in any order. They may be deleted in batches."""
         self.delete(paths)
-
-    def leftovers(self) -> Iterator[ObjectInfo]:
-        """Yield temporary files of writers that died. No LIST shows them; their paths are only for messages."""
-        return iter(())
-
-    def remove_leftovers(self, older_than_ms: int) -> int:
-        """Remove temporary files that are older than this (ms). Return their number."""
-        return 0
-
-    def irregular(self) -> Iterator[tuple[str, str]]:
-        """Yield each path that cannot be an object, and the reason: a link, a special file, or too long a path."""
-        return iter(())
-
-    def unfinished_uploads(self) -> Iterator[str]:
-        """Yield the paths of unfinished multipart uploads. eoslog itself starts none."""
-        return iter(())
-
-    def make_durable(self, path: str) -> None:  # noqa: B027 - optional: in other stores, what can be read is durable
-        """Wait until an object that was read is durable, and all objects of its directory that were read before it.
-
-        Raises:
-            StoreUnavailable, StoreAccessDenied
-        """
-
-    def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:  # noqa: B027 - optional: only local stores do this
-        """Watch an object that never changes, if the check costs no request (local disk).
-
-        Later requests raise ``StoreVanished`` if it is missing, or if ``is_same`` returns False for its bytes. Without
-        this check a put would create a removed directory again.
-        """
-
-    def share_turns(self, store_id: str) -> None:  # noqa: B027 - optional: only remote stores do this
-        """Share turns with the processes of this host that have opened the same store.
-
-        Args:
-            store_id: the id of the store at this root. Two servers may have stores of one URL.
-        """
-
-    def is_missing(self, path: str) -> bool:
-        """Return True if an object does not exist. Return False if the check would cost a request."""
-        return False
-
-    def holds(self, other: ObjectStore) -> bool:
-        """Return True if the root of another object store is this root or lies below it."""
-        return False
-
-    @property
-    def location(self) -> str:
-        """A name of this root. Processes, also on other hosts, have it in common only if they use the same root."""
-        return self.url
-
-    host_queue: HostQueue | None = None
-    """The queue of this host's processes that append to the store; None if the store has none."""
 
     def _get_or_none(self, path: str) -> StoredObject | None:
         try:

@@ -17,6 +17,7 @@ from eoslog.maintenance.index_restore import restore_index_files
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.session.session import Session
 from eoslog.state.store_state import StoreState
+from eoslog.storage.local_store import LocalStore
 from eoslog.storage.probe import PROBE_DIRECTORY
 from eoslog.verification.findings import Finding, Kind, no_progress
 from eoslog.verification.log_checks import load_checkpoint
@@ -135,4 +136,5 @@ def _remove_leftovers(log: Log[StoreState], finding: Finding) -> str:
         paths = [info.path for info in store.list(PROBE_DIRECTORY) if info.last_modified_ms < before_ms]
         store.delete_many(paths)
         return f"removed {len(paths)} objects of a probe"
+    assert isinstance(store, LocalStore)
     return f"removed {store.remove_leftovers(LEFTOVER_AGE_MS)} temporary files of dead writers"

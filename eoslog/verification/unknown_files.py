@@ -15,6 +15,7 @@ from eoslog.state.entry_fields import SHARED_OBJECT, SHARED_OBJECTS, shared_obje
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
 from eoslog.state.partitions import newest_deletable_ms, shared_positions
 from eoslog.state.store_state import StoreState
+from eoslog.storage.local_store import LocalStore
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY
 from eoslog.verification.findings import Finding, Kind, finding
@@ -63,8 +64,9 @@ class _Unknown:
 
 def find_irregular(store: ObjectStore) -> Iterator[Finding]:
     """Find links and special files, which cannot be objects. Opening a symlink in place of an object is refused."""
-    for path, what in store.irregular():
-        yield finding(Kind.NOT_AN_OBJECT, path, what=what)
+    if isinstance(store, LocalStore):
+        for path, what in store.irregular():
+            yield finding(Kind.NOT_AN_OBJECT, path, what=what)
 
 
 def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
@@ -152,7 +154,8 @@ def _topics(state: StoreState) -> set[str]:
 
 def _unfinished_writes(store: ObjectStore) -> Iterator[Finding]:
     """Find interrupted writes and unfinished multipart uploads, which a LIST does not show."""
-    leftovers = [each for each in store.leftovers() if each.last_modified_ms < store.clock.now_ms() - LEFTOVER_AGE_MS]
+    found = store.leftovers() if isinstance(store, LocalStore) else ()
+    leftovers = [each for each in found if each.last_modified_ms < store.clock.now_ms() - LEFTOVER_AGE_MS]
     if leftovers:
         size = sum(each.size for each in leftovers)
         problem = f"{len(leftovers)} temporary files of dead writers, {size} bytes"

@@ -17,9 +17,9 @@ from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.log.slots import CheckpointReference
 from eoslog.session.description import COPY_DIRECTORY
 from eoslog.state.entry_fields import Hex, Milliseconds, SharedPosition
+from eoslog.storage.conditional_put import put_once
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
-from eoslog.storage.put_once import put_once
 from eoslog.wording import first_problem
 
 FORMAT_VERSION = 1
@@ -99,10 +99,11 @@ class Decisions:
 
         Raises:
             StoreUnavailable: the outcome is unknown. The next run reads it.
+            CorruptRecord, UnsupportedFormat
         """
-        put_once(
-            self._target, self._environment, _path(self._next), decision.model_dump_json(exclude_none=True).encode()
-        )
+        path, body = _path(self._next), decision.model_dump_json(exclude_none=True).encode()
+        found = put_once(self._target, self._environment, path, body)
+        self._apply(decode_decision(found, f"{self._target.url}/{path}"))
         self.refresh()
 
     def _apply(self, decision: Decision) -> None:

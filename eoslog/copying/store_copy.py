@@ -29,16 +29,16 @@ from eoslog.session.description import (
     CopiedFrom,
     ProbeRecord,
     StoreDescription,
+    decode_description,
     encode_description,
     find_description,
-    read_description,
 )
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.partitions import shared_positions
 from eoslog.state.store_state import StoreState
+from eoslog.storage.conditional_put import put_once
 from eoslog.storage.probe import probe_put_if_absent
-from eoslog.storage.put_once import put_once
 from eoslog.verification.findings import Finding, Progress, Severity, no_progress
 from eoslog.verification.store_checks import verify
 from eoslog.wording import quoted
@@ -289,8 +289,7 @@ class StoreCopy:
             self._check_own(found, description)
         for number, record in enumerate(plan.records, start=1):
             path, body = slot_path(plan.slot + number), record.encode()
-            put_once(self._store, self._environment, path, body)
-            if self._store.get(path).body != body:
+            if put_once(self._store, self._environment, path, body) != body:
                 raise StoreAlreadyExists(
                     f"{self._target.url} has another object at {path}. Another process created a store there during "
                     "the copy. Choose an empty URL for the copy"
@@ -339,8 +338,8 @@ class StoreCopy:
         return findings
 
     def _put_description(self, description: StoreDescription) -> None:
-        put_once(self._store, self._environment, DESCRIPTION_PATH, encode_description(description))
-        self._check_own(read_description(self._store), description)
+        body = put_once(self._store, self._environment, DESCRIPTION_PATH, encode_description(description))
+        self._check_own(decode_description(body, self._store.url), description)
 
     def _check_own(self, found: StoreDescription, description: StoreDescription) -> None:
         """Check that the store at the target is the copy.

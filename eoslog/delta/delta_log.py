@@ -24,6 +24,8 @@ from eoslog.delta.actions import (
 )
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import DECODING_ERRORS
+from eoslog.storage.conditional_put import Lost, Unknown, put_next
+from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 
 DELTA_LOG = "_delta_log"
@@ -74,9 +76,10 @@ _NAMES: dict[type[Action], str] = {SetTransaction: "txn", AddFile: "add", Metada
 class DeltaLog:
     """The log of one Delta table as one process sees it. Only one thread at a time may use it."""
 
-    def __init__(self, store: ObjectStore, root: str) -> None:
+    def __init__(self, store: ObjectStore, environment: Environment, root: str) -> None:
         """Set up the log of the table whose root is the directory ``root`` of the store, with a slash at its end."""
         self._store = store
+        self._environment = environment
         self._directory = f"{root}{DELTA_LOG}/"
         self.table = DeltaTable()
         """The table at the newest known version."""
@@ -187,7 +190,7 @@ class DeltaLog:
 
         Args:
             actions: the actions of the version.
-            body: the version's content.
+            body: the version's content. No other process puts the same bytes.
 
         Returns:
             True if this call put the version. After False, ``refresh`` and decide again.
@@ -197,8 +200,11 @@ class DeltaLog:
                 after the one it was computed from. The next ``refresh`` shows whether it is there.
         """
         version = self.table.version + 1
-        if self._store.put_if_absent(self._path(version), body) is not PutOutcome.CREATED:
-            return False
+        match put_next(self._store, self._environment, self._path(version), body):
+            case Lost():
+                return False
+            case Unknown(error):
+                raise error
         self.table.apply(version, actions)
         self._newest = _digest(body)
         self._checked = version, self._newest

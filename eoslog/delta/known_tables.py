@@ -9,21 +9,23 @@ from eoslog.delta.actions import SetTransaction
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.session.session import Session
 from eoslog.storage.calls import StepLock
+from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
 
 class KnownTables:
     """The Delta logs that this process has read. Further reads fetch only later versions. Threads may share it."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, environment: Environment) -> None:
         self._store = store
+        self._environment = environment
         self._logs: dict[str, tuple[StepLock, DeltaLog]] = {}
         """A Delta log and its lock, by topic."""
 
     @classmethod
     def of(cls, session: Session) -> KnownTables:
         """Return the tables that all callers of this process share."""
-        return session.kept(cls, lambda: cls(session.object_store))
+        return session.kept(cls, lambda: cls(session.object_store, session.environment))
 
     def lock_of(self, topic: str) -> tuple[AbstractContextManager[object], DeltaLog]:
         """Return the lock of a topic's Delta log, which a ``with`` statement must enter, and the log.
@@ -33,7 +35,8 @@ class KnownTables:
         """
         found = self._logs.get(topic)
         if found is None:
-            found = self._logs.setdefault(topic, (StepLock(), DeltaLog(self._store, f"{topic}/")))
+            delta_log = DeltaLog(self._store, self._environment, f"{topic}/")
+            found = self._logs.setdefault(topic, (StepLock(), delta_log))
         lock, delta_log = found
         return lock.checked(f"to read or publish the Delta table of topic {topic}"), delta_log
 

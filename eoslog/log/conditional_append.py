@@ -1,27 +1,16 @@
-"""Conditional append: put the same bytes to the same slot until it is known which record has the slot.
-
-A put without an answer may land at any later moment. So the writer concludes nothing from a missing answer, and never
-moves to the next slot before it knows that this slot is taken.
-"""
+"""Conditional append: put a record into a slot, and read which record has a slot (see ``storage.conditional_put``)."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
-from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, StoreUnavailable, UnsupportedFormat
+from eoslog.errors import CommitStateUnknown
 from eoslog.log.replica import Replica
 from eoslog.log.slots import SlotRecord, decode_line, first_line, slot_path
-from eoslog.storage.environment import Backoff, Environment
-from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
-
-_BACKOFF = Backoff(first_ms=5, longest_ms=2_000)
-
-
-class _Occupant(NamedTuple):
-    """The content of a slot."""
-
-    body: bytes
-    record: SlotRecord
+from eoslog.storage.conditional_put import Lost, Unknown, Won, back_off, put_next, read_until_whole
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
 
 
 class ConditionalAppend:
@@ -48,72 +37,32 @@ class ConditionalAppend:
             CommitStateUnknown: the record may have landed, or may land later.
             StoreUnavailable: the record has not landed, and will not.
         """
-        path = slot_path(slot)
-        deadline = self._deadline(deadline_ms)
-        may_have_landed = False
-        attempt = 0
-        while True:
-            try:
-                self._environment.reached("log.slot.before_put")
-                outcome = self._store.put_if_absent(path, body)
-                if outcome is PutOutcome.CREATED:
-                    self._environment.reached("log.slot.claimed")
-                    return None
-            except StoreUnavailable:
-                # No answer. Only the slot itself tells whether the put landed, so the next put asks for it.
-                may_have_landed = True
-            except EosLogError as error:
-                # This refusal says nothing about an earlier put that got no answer.
-                if may_have_landed:
-                    raise self.unknown(slot, append_id) from error
-                raise
-            else:
-                if outcome is PutOutcome.EXISTS:
-                    try:
-                        found = self._occupant(slot, deadline)
-                    except UnsupportedFormat:
-                        raise
-                    except EosLogError as error:
-                        raise self.unknown(slot, append_id) from error
-                    if found is None:
-                        # A record was in the slot, and has been deleted since. It may have been this record.
-                        raise self.unknown(slot, append_id)
-                    # The object store's client may retry internally, and then see its own put as a lost race.
-                    if found.record.append_id == append_id:
-                        self._environment.reached("log.slot.own_record_found")
-                        return None
-                    self._environment.reached("log.slot.lost")
-                    return found.body
-            if self._environment.monotonic_ms() > deadline:
-                if may_have_landed:
-                    raise self.unknown(slot, append_id)
-                raise StoreUnavailable(
-                    f"{self._store.url} refused every put of slot {slot} until the time was up. Nothing was appended"
-                )
-            attempt += 1
-            self.back_off(attempt, deadline)
-
-    def _occupant(self, slot: int, deadline: int) -> _Occupant | None:
-        """Read a slot. Read a damaged record again until the deadline: the answer may have been cut short."""
-        attempt = 0
-        while True:
-            try:
-                body = self._store.get(slot_path(slot)).body
-                # The record may hold requests of this process. The fold acknowledges them, so it must be durable.
-                self._store.make_durable(slot_path(slot))
-                return _Occupant(body, decode_line(first_line(body), slot))
-            except ObjectNotFound:
+        self._environment.reached("log.slot.before_put")
+        outcome = put_next(
+            self._store,
+            self._environment,
+            slot_path(slot),
+            body,
+            deadline_ms=self._deadline(deadline_ms),
+            is_own=lambda found: _decoded(found, slot).append_id == append_id,
+        )
+        match outcome:
+            case Won(was_found=False):
+                self._environment.reached("log.slot.claimed")
                 return None
-            except (StoreUnavailable, CorruptRecord):
-                if self._environment.monotonic_ms() > deadline:
-                    raise
-            attempt += 1
-            self.back_off(attempt, deadline)
+            case Won():
+                self._environment.reached("log.slot.own_record_found")
+                return None
+            case Lost(winner):
+                self._environment.reached("log.slot.lost")
+                return winner
+            case Unknown(error):
+                raise self.unknown(slot, append_id) from error
 
     def append_id_of(self, slot: int, deadline_ms: int | None = None) -> str | None:
         """Return the append id of the record in a slot; None if the slot is empty."""
-        occupant = self._occupant(slot, self._deadline(deadline_ms))
-        return None if occupant is None else occupant.record.append_id
+        record = self._record_in(slot, deadline_ms)
+        return None if record is None else record.append_id
 
     def continues(self, replica: Replica[Any], slot: int, append_id: str, deadline_ms: int | None = None) -> bool:
         """Return True if the record in ``slot`` is part of the log.
@@ -126,13 +75,8 @@ class ConditionalAppend:
             return False
         if len(slots) == 1:
             return True
-        successor = self._occupant(slot + 1, self._deadline(deadline_ms))
-        return successor is not None and successor.record.prev == append_id
-
-    def _deadline(self, deadline_ms: int | None) -> int:
-        """Return the earlier of the callers' deadline and the log's own limit (elapsed time, ms)."""
-        own_ms = self._environment.monotonic_ms() + self._timeout_ms
-        return own_ms if deadline_ms is None else min(own_ms, deadline_ms)
+        successor = self._record_in(slot + 1, deadline_ms)
+        return successor is not None and successor.prev == append_id
 
     def unknown(self, slot: int, append_id: str) -> CommitStateUnknown:
         return CommitStateUnknown(
@@ -145,7 +89,20 @@ class ConditionalAppend:
 
     def back_off(self, attempt: int, deadline_ms: int | None = None) -> None:
         """Wait before the next attempt, but not past the deadline."""
-        wait_ms = _BACKOFF.pause_ms(attempt, self._environment.jitter())
-        if deadline_ms is not None:
-            wait_ms = max(0, min(wait_ms, deadline_ms + 1 - self._environment.monotonic_ms()))
-        self._environment.sleep_ms(wait_ms)
+        back_off(self._environment, attempt, deadline_ms)
+
+    def _record_in(self, slot: int, deadline_ms: int | None) -> SlotRecord | None:
+        """Return the record in a slot; None if the slot is empty."""
+        deadline = self._deadline(deadline_ms)
+        decode = partial(_decoded, slot=slot)
+        found = read_until_whole(self._store, self._environment, slot_path(slot), decode, deadline)
+        return None if found is None else found[1]
+
+    def _deadline(self, deadline_ms: int | None) -> int:
+        """Return the earlier of the callers' deadline and the log's own limit (elapsed time, ms)."""
+        own_ms = self._environment.monotonic_ms() + self._timeout_ms
+        return own_ms if deadline_ms is None else min(own_ms, deadline_ms)
+
+
+def _decoded(body: bytes, slot: int) -> SlotRecord:
+    return decode_line(first_line(body), slot)

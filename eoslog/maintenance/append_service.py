@@ -47,7 +47,7 @@ from eoslog.storage.append_channel import (
     ChannelError,
     service_name,
 )
-from eoslog.storage.put_once import put_once
+from eoslog.storage.conditional_put import put_once
 
 _logger = logging.getLogger(__name__)
 _LEASE_MS = 600_000
@@ -357,8 +357,7 @@ class AppendService:
 def _append_key(store: Session) -> bytes:
     """Return the store's append key. The first service of a store makes it."""
     key = store.environment.new_id() + store.environment.new_id()
-    put_once(store.object_store, store.environment, APPEND_KEY_PATH, key.encode())
-    found = store.object_store.get(APPEND_KEY_PATH).body
+    found = put_once(store.object_store, store.environment, APPEND_KEY_PATH, key.encode())
     if len(found) != APPEND_KEY_BYTES:
         raise InvalidOption(
             f"{store.url}: {APPEND_KEY_PATH} has {len(found)} bytes, not {APPEND_KEY_BYTES}. Delete it and start again"

@@ -104,8 +104,14 @@ class _Version:
     actions: Sequence[Action]
     commit_info: Mapping[str, Any]
 
-    def body(self) -> bytes:
-        return encode_version(self.actions, self.commit_info)
+    def body(self, txn_id: str) -> bytes:
+        """Return the content of the version.
+
+        Args:
+            txn_id: a random name of the version, by which its publisher recognizes it. Two publishers may put equal
+                actions.
+        """
+        return encode_version(self.actions, {**self.commit_info, "txnId": txn_id})
 
     def count(self, kind: type[Action]) -> int:
         return sum(isinstance(action, kind) for action in self.actions)
@@ -290,7 +296,7 @@ class Publisher:
                 with lock:
                     for version in decide(lambda: delta_log.refresh(check=True), files):
                         self._environment.reached("delta.version.planned")
-                        if not delta_log.put(version.actions, version.body()):
+                        if not delta_log.put(version.actions, version.body(self._environment.new_id())):
                             break
                         self._environment.reached("delta.version.put")
                         put.append(version)

@@ -198,7 +198,7 @@ def rewrite_all(
         topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
         return [partition_id for each in topics for partition_id in each.partition_ids()]
 
-    tables = tables or KnownTables(log.store)
+    tables = tables or KnownTables(log.store, log.environment)
 
     @cache
     def published_slot(topic: str, store_id: str) -> int | None:

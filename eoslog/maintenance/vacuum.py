@@ -142,7 +142,7 @@ def vacuum(
     report.paths += refused
     if not dry_run:
         if publisher is None:
-            publisher = Publisher(log, store, log.environment, SegmentIndexes(store), KnownTables(store))
+            publisher = Publisher(log, store, log.environment, SegmentIndexes(store), KnownTables(store, log.environment))
         unreleased = _unreleased_topics(publisher, store, tables)
         report.paths = [path for path in report.paths if path.split("/", 1)[0] not in unreleased]
         _delete(store, report.paths)

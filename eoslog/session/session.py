@@ -40,7 +40,6 @@ from eoslog.session.description import (
     encode_description,
     find_description,
     no_store,
-    read_description,
     shown_url,
 )
 from eoslog.session.metrics import CallTimes
@@ -54,11 +53,11 @@ from eoslog.state.store_state import StoreState, Topic, Transaction
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_requests import AbortOverdueTransactions
 from eoslog.state.transactions import overdue_transactions
+from eoslog.storage.conditional_put import put_once
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY, probe_put_if_absent
 from eoslog.storage.process import HomeProcess
-from eoslog.storage.put_once import put_once
 from eoslog.wording import quoted, shortened
 
 T = TypeVar("T")
@@ -318,9 +317,8 @@ class Session:
             slot_retention_ms=self.log.config.slot_retention_ms,
             probe=ProbeRecord(put_if_absent=True, time_ms=now_ms),
         )
-        body = encode_description(description)
-        is_ours = put_once(self.object_store, self.environment, DESCRIPTION_PATH, body)
-        return description if is_ours else read_description(self.object_store)
+        body = put_once(self.object_store, self.environment, DESCRIPTION_PATH, encode_description(description))
+        return decode_description(body, self.object_store.url)
 
     def resolve(self, error: CommitStateUnknown, *, timeout_ms: int | None = None) -> bool:
         """Return True if the append that raised ``error`` has landed. After an answer of False it never lands.

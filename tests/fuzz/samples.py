@@ -271,7 +271,7 @@ def _published(store: Store) -> Mapping[str, str]:
     """The objects of a Delta log, by kind."""
     store.admin.alter_topic("flights", publish="delta")
     version = store.admin.publish("flights").version
-    delta_log = DeltaLog(store.object_store, "flights/")
+    delta_log = DeltaLog(store.object_store, store.environment, "flights/")
     delta_log.refresh()
     delta_log.write_checkpoint()
     path = f"flights/_delta_log/{version:020d}"

@@ -140,7 +140,7 @@ def test_conflicts_without_end_leave_a_clean_error() -> None:
     log = World().created()
     script(log).faults.extend([Fault.CONFLICT] * 500)
 
-    with pytest.raises(StoreUnavailable, match="Nothing was appended"):
+    with pytest.raises(StoreUnavailable, match="Nothing was written"):
         log.append(add("x"))
 
 

@@ -187,7 +187,7 @@ def _with_ids(ids: int) -> Store:
             for name, identity in identities.items()
         ]
         store.append(AppendAll([entry for entries in committed for entry in entries]))
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     return store
 
 

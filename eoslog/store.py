@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from eoslog.arguments import Count, Natural, SessionTimeout, TimeLimit, TransactionTimeout
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import InvalidOption
-from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer import exit_flush  # noqa: F401 - must register its functions before the program registers its own
@@ -483,5 +482,5 @@ class Store(Session):
             until_slot=until_slot,
         )
 
-    def _before_checkpoint(self, log: Log[StoreState]) -> None:
-        seal_segments(log, self.object_store, self.environment)
+    def _before_checkpoint(self) -> None:
+        seal_segments(self)

@@ -40,7 +40,7 @@ def published_versions(store: Store) -> dict[int, list[Row]]:
         write("two", *range(5), end="abort")
         publish()
     write("open", *range(9), end="none")
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     assert store.admin.compact_files("t").compacted
     publish()
     store.admin.delete_records({TopicPartition("t", 0): 3})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +25,6 @@ from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.arguments import Count, Natural
 from eoslog.copying.store_copy import CopyReport, StoreCopy
 from eoslog.delta.delta_schema import delta_schema
-from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic
 from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
@@ -247,7 +246,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         store = self._store
         store.describe()
-        found = restore_index_files(store.log, store.object_store, store.environment, topic, dry_run=dry_run)
+        found = restore_index_files(store, topic, dry_run=dry_run)
         lost = [each for each in found if not each.restored]
         if lost and not dry_run:
             raise CorruptRecord(
@@ -277,15 +276,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         store = self._store
         store.describe()
         if now:
-            self._seal(self.list_topics() if topic is None else [topic])
-        return compact_files(
-            store.log,
-            store.object_store,
-            store.environment,
-            topic=topic,
-            target_file_bytes=target_file_bytes,
-            tables=KnownTables.of(store),
-        )
+            seal_now(store, self.list_topics() if topic is None else [topic])
+        return compact_files(store, topic=topic, target_file_bytes=target_file_bytes)
 
     def publish(self, topic: str) -> Publication:
         """Publish the newest slot of a topic as a version of its Delta table, whose root is the topic's directory.
@@ -320,24 +312,13 @@ class Admin(TransactionAdministration, GroupAdministration):
             raise InvalidTopic(f"topic {topic} is not compacted; set its cleanup_policy to compact")
         store.describe()
         if now:
-            self._seal(self._compacted_topics() if topic is None else [topic])
-        return compact_keys(
-            store.log,
-            store.object_store,
-            store.environment,
-            topic=topic,
-            force=topic is not None,
-            tables=KnownTables.of(store),
-        )
+            seal_now(store, self._compacted_topics() if topic is None else [topic])
+        return compact_keys(store, topic=topic, force=topic is not None)
 
     def _compacted_topics(self) -> list[str]:
         return self._store.read(
             lambda state, slot: [topic.topic for topic in state.topics.values() if topic.config.is_compacted]
         )
-
-    def _seal(self, topics: Collection[str]) -> None:
-        store = self._store
-        seal_now(store.log, store.object_store, store.environment, topics)
 
     @named_options("vacuum()")
     def vacuum(
@@ -366,12 +347,10 @@ class Admin(TransactionAdministration, GroupAdministration):
         store = self._store
         store.describe()
         return vacuum(
-            store.log,
-            store.object_store,
+            store,
             staged_max_age_ms=staged_max_age_ms,
             deleted_file_retention_ms=deleted_file_retention_ms,
             dry_run=dry_run,
-            publisher=Publisher.of(store),
         )
 
     @named_options("copy()")

@@ -124,14 +124,19 @@ class Log(Generic[S]):
         machine: Machine[S],
         environment: Environment,
         config: LogConfig | None = None,
+        *,
+        before_checkpoint: Callable[[], object] = lambda: None,
     ) -> None:
+        """
+        Args:
+            before_checkpoint: called before a checkpoint that is due, to make the state smaller.
+        """
         self.store = store
         self.machine = machine
         self.environment = environment
         self.config = config or LogConfig()
         self.replica: Replica[S] = Replica(store, machine, environment, self.config)
-        self.before_checkpoint: Callable[[], object] = lambda: None
-        """Called before a checkpoint that is due, to make the state smaller."""
+        self.before_checkpoint = before_checkpoint
         self._conditional_append = ConditionalAppend(store, environment, self.config.commit_timeout_ms)
         self.appender: Appender[S] = Appender(store, machine, environment, self.replica, self._conditional_append)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)

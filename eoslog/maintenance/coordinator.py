@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eoslog.arguments import Integer, Natural, checked_option
-from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import (
     EosLogError,
     InvalidOption,
@@ -436,13 +435,13 @@ class Coordinator:
         """Drop rows beyond the topics' ``retention_ms`` and ``retention_bytes``. Vacuum deletes their files later."""
         store = self._store
         store.describe()
-        return apply_retention(store.log, store.object_store, store.environment)
+        return apply_retention(store)
 
     def seal(self) -> list[TopicPartition]:
         """Seal segments that are large or old enough. Return their partitions."""
         store = self._store
         store.describe()
-        sealed = seal_segments(store.log, store.object_store, store.environment)
+        sealed = seal_segments(store)
         return store.read(
             lambda state, slot: [
                 TopicPartition(state.topics[each.topic_id].topic, each.partition)
@@ -456,13 +455,13 @@ class Coordinator:
         """Compact small data files and small segments into large ones. Rows, offsets and outcomes do not change."""
         store = self._store
         store.describe()
-        return compact_files(store.log, store.object_store, store.environment, tables=KnownTables.of(store)).compacted
+        return compact_files(store).compacted
 
     def compact_keys(self) -> list[CompactedPartition]:
         """Compact by key the topics whose ``cleanup_policy`` includes ``compact``, where compaction is due."""
         store = self._store
         store.describe()
-        return compact_keys(store.log, store.object_store, store.environment, tables=KnownTables.of(store)).partitions
+        return compact_keys(store).partitions
 
     def publish(self) -> list[Publication]:
         """Publish the topics whose setting ``publish`` is ``delta``. Return the tables whose files have changed."""
@@ -487,11 +486,9 @@ class Coordinator:
         store = self._store
         store.describe()
         return vacuum(
-            store.log,
-            store.object_store,
+            store,
             staged_max_age_ms=self._staged_max_age_ms,
             deleted_file_retention_ms=self._deleted_file_retention_ms,
-            publisher=Publisher.of(store),
         )
 
     def delete_old_slots(self) -> tuple[int, int]:

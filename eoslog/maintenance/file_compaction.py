@@ -15,17 +15,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from eoslog.delta.known_tables import KnownTables
 from eoslog.format.checked_files import read_files
 from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.log.log import Log
 from eoslog.maintenance.segment_rewriting import (
     TARGET_FILE_BYTES,
     RewrittenFile,
     SegmentRun,
     SourceFile,
-    append_unless_lost,
+    append_rewrite,
     read_aborted,
     read_batches,
     rewrite_all,
@@ -33,11 +31,10 @@ from eoslog.maintenance.segment_rewriting import (
     source_files,
     write_replacement,
 )
+from eoslog.session.session import Session
 from eoslog.state.partition_state import Batch, Partition, SealedSegment
 from eoslog.state.segment_replacement import is_aborted, without_rows
-from eoslog.state.store_state import StoreState, Topic
-from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectStore
+from eoslog.state.store_state import Topic
 
 T = TypeVar("T")
 _SEALED_AT_ONCE = 16
@@ -74,37 +71,26 @@ class FileCompactionReport:
 
 
 def compact_files(
-    log: Log[StoreState],
-    store: ObjectStore,
-    environment: Environment,
-    *,
-    topic: str | None = None,
-    target_file_bytes: int = TARGET_FILE_BYTES,
-    tables: KnownTables | None = None,
+    session: Session, *, topic: str | None = None, target_file_bytes: int = TARGET_FILE_BYTES
 ) -> FileCompactionReport:
     """Compact small files and segments. Several processes may do so at once.
 
     Args:
         topic: the topic to compact; None compacts all topics.
         target_file_bytes: do not write files larger than this.
-        tables: the Delta tables that this process knows; None if it knows none.
 
     Raises:
         UnknownTopicOrPartition
         CorruptRecord: a file is missing or damaged. The function compacts all other segments before it raises.
     """
-    report = FileCompactionReport()
 
     def plan(topic: Topic, partition: Partition) -> Iterator[FileCompaction]:
         for segments in _segments_together(topic, partition):
             if len(segments) > 1 or _has_small_files(segments[0], target_file_bytes):
                 run = SegmentRun(topic, partition.id.partition, tuple(segments))
-                yield FileCompaction(
-                    log, store, environment, run, partition.log_start_offset, target_file_bytes, report.compacted
-                )
+                yield FileCompaction(session, run, partition.log_start_offset, target_file_bytes)
 
-    report.lost_races = rewrite_all(log, topic, plan, tables)
-    return report
+    return FileCompactionReport(*rewrite_all(session, topic, plan))
 
 
 def _has_small_files(segment: SealedSegment, target_file_bytes: int) -> bool:
@@ -130,33 +116,35 @@ def _segments_together(topic: Topic, partition: Partition) -> list[Sequence[Seal
 class FileCompaction:
     """The compaction of a run of segments, which become one segment."""
 
-    log: Log[StoreState]
-    store: ObjectStore
-    environment: Environment
+    session: Session
     expected: SegmentRun
     log_start_offset: int
     """The log start of the partition. Rows below it are left out of new files."""
     target_file_bytes: int
-    compacted: list[CompactedSegments]
-    """The results so far."""
     joins_files: bool = True
     """False: only rewrite files with hidden rows."""
 
-    def run(self) -> bool:
-        """Compact the segments. Return False if another process changed them meanwhile."""
+    def run(self) -> CompactedSegments | None:
+        """Compact the segments. Return None if there is nothing to do.
+
+        Raises:
+            SegmentsChanged
+            CorruptRecord: a file is missing or damaged.
+        """
+        store, environment = self.session.object_store, self.session.environment
         # Read the date before the first put: the log compares this lower bound with the horizon of vacuum.
-        upload_ms = self.store.clock.last_date_ms
-        batches = read_batches(self.store, self.expected.segments)
+        upload_ms = store.clock.last_date_ms
+        batches = read_batches(store, self.expected.segments)
         sources = source_files(batches)
         visible = [source for source in sources if any(self._keeps(batch) for batch in source.batches)]
         rewritten = [each for each in self._together(visible) if len(each) > 1 or self._has_hidden_rows(each[0])]
         if not rewritten and len(self.expected.segments) == 1:
-            return True
+            return None
         unchanged = {source.file.path for source in visible}.difference(*map(_paths, rewritten))
         left: dict[int, Batch] = {}
         for each in rewritten:
             left |= self._join(each)
-        self.environment.reached("segment.compact_files.files_written")
+        environment.reached("segment.compact_files.files_written")
         kept = [
             batch
             if batch.file is None or batch.file.path in unchanged
@@ -164,34 +152,29 @@ class FileCompaction:
             for batch in batches
         ]
         entry = write_replacement(
-            self.store,
-            self.environment,
+            self.session,
             self.expected,
             kept,
-            read_aborted(self.store, self.expected.segments),
+            read_aborted(store, self.expected.segments),
             "compact_files",
             removed_end_slot=None,
             upload_ms=upload_ms,
         )
-        self.environment.reached("segment.compact_files.index_written")
-        if not append_unless_lost(self.log, entry):
-            return False
-        self.environment.reached("segment.compact_files.replaced")
-        self.compacted.append(
-            CompactedSegments(
-                topic=self.expected.topic.topic,
-                partition=self.expected.partition,
-                base_offset=entry.base_offset,
-                end_offset=entry.end_offset,
-                segments=len(self.expected.segments),
-                files_before=len(sources),
-                files_after=entry.file_count,
-                bytes_before=sum(each.file.length for each in sources if each.file.path not in unchanged),
-                bytes_written=sum({batch.file: batch.file.length for batch in left.values() if batch.file}.values()),
-                rows_removed=sum(each.record_count for each in batches) - sum(each.record_count for each in kept),
-            )
+        environment.reached("segment.compact_files.index_written")
+        append_rewrite(self.session, entry)
+        environment.reached("segment.compact_files.replaced")
+        return CompactedSegments(
+            topic=self.expected.topic.topic,
+            partition=self.expected.partition,
+            base_offset=entry.base_offset,
+            end_offset=entry.end_offset,
+            segments=len(self.expected.segments),
+            files_before=len(sources),
+            files_after=entry.file_count,
+            bytes_before=sum(each.file.length for each in sources if each.file.path not in unchanged),
+            bytes_written=sum({batch.file: batch.file.length for batch in left.values() if batch.file}.values()),
+            rows_removed=sum(each.record_count for each in batches) - sum(each.record_count for each in kept),
         )
-        return True
 
     def _together(self, sources: Sequence[SourceFile]) -> Iterator[Sequence[SourceFile]]:
         """Yield the files that become one file. Files that stay alone come as well."""
@@ -216,11 +199,12 @@ class FileCompaction:
 
     def _join(self, sources: Sequence[SourceFile]) -> dict[int, Batch]:
         """Write the rows of files into a new one. Return the batches that have rows there, by base offset."""
-        path = f"{self.expected.new_path(self.environment)}.parquet"
+        path = f"{self.expected.new_path(self.session.environment)}.parquet"
         stored = stored_schema(self.expected.topic)
         written = RewrittenFile(path, self.expected.topic)
         joined: list[Batch] = []
-        for source, body in zip(sources, read_files(self.store, [each.file for each in sources]), strict=True):
+        bodies = read_files(self.session.object_store, [each.file for each in sources])
+        for source, body in zip(sources, bodies, strict=True):
             counts = [batch.record_count for batch in source.batches]
             retained = np.repeat([self._keeps(batch) for batch in source.batches], counts)
             if self._straddles(source):
@@ -236,7 +220,7 @@ class FileCompaction:
             written.add(source, body, retained)
         if not joined:
             return {}
-        file = written.upload(self.store)
+        file = written.upload(self.session.object_store)
         return {batch.base_offset: batch._replace(file=file) for batch in joined}
 
 

@@ -7,19 +7,19 @@ would show them, so a published topic has no such file.
 
 from __future__ import annotations
 
-from eoslog.log.log import Log
+from contextlib import suppress
+
 from eoslog.maintenance.file_compaction import FileCompaction
 from eoslog.maintenance.sealing import seal_segment
-from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES, SegmentRun
+from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES, SegmentRun, SegmentsChanged
+from eoslog.session.session import Session
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectStore
 
 
-def rewrite_hidden_rows(log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str) -> None:
+def rewrite_hidden_rows(session: Session, topic: str) -> None:
     """Rewrite the files of a published topic that hold visible rows beside hidden ones, without the hidden rows.
 
     Another process may change a partition at the same time. Then such a file may remain. The caller calls again.
@@ -28,29 +28,30 @@ def rewrite_hidden_rows(log: Log[StoreState], store: ObjectStore, environment: E
         UnknownTopicOrPartition
         CorruptRecord: a file is missing or damaged.
     """
-    for partition_id in log.read(lambda state, slot: topic_named(state, topic).partition_ids()):
-        found = _partition(log, partition_id)
+    for partition_id in session.log.read(lambda state, slot: topic_named(state, topic).partition_ids()):
+        found = _partition(session, partition_id)
         if found is None:
             continue
         first = next(iter(found[1].active), None)
         if first is not None and first.base_offset < found[1].log_start_offset:
             # Only files of sealed segments can be replaced. The log start is at most the last stable offset. So the
             # outcome of the batch is known.
-            seal_segment(log, store, environment, *found, first.end_offset)
-            environment.reached("segment.hidden_rows.sealed")
-            found = _partition(log, partition_id)
+            seal_segment(session, *found, first.end_offset)
+            session.environment.reached("segment.hidden_rows.sealed")
+            found = _partition(session, partition_id)
             if found is None:
                 continue
         each, partition = found
         for segment in partition.sealed:
             run = SegmentRun(each, partition_id.partition, (segment,))
             start = partition.log_start_offset
-            FileCompaction(log, store, environment, run, start, TARGET_FILE_BYTES, [], joins_files=False).run()
+            with suppress(SegmentsChanged):
+                FileCompaction(session, run, start, TARGET_FILE_BYTES, joins_files=False).run()
 
 
-def _partition(log: Log[StoreState], partition_id: PartitionId) -> tuple[Topic, Partition] | None:
+def _partition(session: Session, partition_id: PartitionId) -> tuple[Topic, Partition] | None:
     def partition(state: StoreState, slot: int) -> tuple[Topic, Partition] | None:
         topic, found = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
         return None if topic is None or found is None else (topic, found)
 
-    return log.read(partition)
+    return session.log.read(partition)

@@ -22,14 +22,13 @@ from eoslog.format.kafka_files import (
     snapshot_entries,
 )
 from eoslog.format.segment_index import decode_txnindex_copy, read_segment_index
-from eoslog.log.log import Log
+from eoslog.session.session import Session
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import ProducerState, SealedSegment
 from eoslog.state.sequences import producers_after
 from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
-from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
 
@@ -48,9 +47,7 @@ class DamagedFile:
     """True if the file is correct now. Always False in a dry run."""
 
 
-def restore_index_files(
-    log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str, *, dry_run: bool = False
-) -> list[DamagedFile]:
+def restore_index_files(session: Session, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
     """Check the index files of a topic's sealed segments, and restore the files whose content can be derived.
 
     Returns:
@@ -60,15 +57,12 @@ def restore_index_files(
         UnknownTopicOrPartition
     """
     found: list[DamagedFile] = []
-    for partition_id, sealed in log.read(lambda state, slot: _sealed(state, topic)):
+    for partition_id, sealed in session.log.read(lambda state, slot: _sealed(state, topic)):
         for position, segment in enumerate(sealed):
-            damaged = list(_damaged_files(store, topic, partition_id, segment))
+            damaged = list(_damaged_files(session.object_store, topic, partition_id, segment))
             if not dry_run:
-                damaged = [
-                    replace(each, restored=_restore(store, environment, sealed[: position + 1], each))
-                    for each in damaged
-                ]
-            if damaged and _is_named(log, partition_id, segment):
+                damaged = [replace(each, restored=_restore(session, sealed[: position + 1], each)) for each in damaged]
+            if damaged and _is_named(session, partition_id, segment):
                 found += damaged
     return found
 
@@ -128,14 +122,14 @@ def _sealed(state: StoreState, topic: str) -> list[tuple[PartitionId, tuple[Seal
     ]
 
 
-def _is_named(log: Log[StoreState], partition_id: PartitionId, segment: SealedSegment) -> bool:
+def _is_named(session: Session, partition_id: PartitionId, segment: SealedSegment) -> bool:
     """Return True if the log still names the segment. A segment that was dropped meanwhile needs no files."""
 
     def is_named(state: StoreState, slot: int) -> bool:
         partition = state.partitions.get(partition_id)
         return partition is not None and segment in partition.sealed
 
-    return log.read(is_named)
+    return session.log.read(is_named)
 
 
 def _damaged_files(
@@ -161,17 +155,16 @@ def _is_what_the_log_says(body: bytes, file: FileReference) -> bool:
     return True
 
 
-def _restore(
-    store: ObjectStore, environment: Environment, sealed: Sequence[SealedSegment], damaged: DamagedFile
-) -> bool:
+def _restore(session: Session, sealed: Sequence[SealedSegment], damaged: DamagedFile) -> bool:
     """Restore a file of the last of these segments. Return False if no other object has its content."""
+    store = session.object_store
     segment = sealed[-1]
     file = {"index": None, "txnindex": segment.txnindex, "snapshot": segment.snapshot}[damaged.kind]
     body = derived_snapshot(store, sealed) if damaged.kind == "snapshot" else _txnindex_copy(store, segment)
     if file is None or body is None or not _is_what_the_log_says(body, file):
         return False
     store.put(file.path, body)
-    environment.reached("segment.restore.file_written")
+    session.environment.reached("segment.restore.file_written")
     return _is_what_the_log_says(store.get(file.path).body, file)
 
 

@@ -14,18 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.delta.known_tables import KnownTables
 from eoslog.format.checked_files import read_files
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.log.log import Log
 from eoslog.maintenance.offset_map import OFFSET_MAP_BYTES, OffsetMap, build_offset_map
 from eoslog.maintenance.segment_rewriting import (
     TARGET_FILE_BYTES,
     RewrittenFile,
     SegmentRun,
     SourceFile,
-    append_unless_lost,
+    append_rewrite,
     read_aborted,
     read_batches,
     read_rows,
@@ -34,6 +32,7 @@ from eoslog.maintenance.segment_rewriting import (
     source_files,
     write_replacement,
 )
+from eoslog.session.session import Session
 from eoslog.state.entries import LogCleaned
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import (
@@ -54,9 +53,7 @@ from eoslog.state.segment_replacement import (
     may_drop_tombstones,
     without_rows,
 )
-from eoslog.state.store_state import StoreState, Topic
-from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectStore
+from eoslog.state.store_state import Topic
 
 _TIMESTAMP = "timestamp"
 
@@ -96,16 +93,15 @@ class Cleaner:
 
     def __init__(
         self,
-        store: ObjectStore,
-        environment: Environment,
+        session: Session,
         topic: Topic,
         producers: dict[int, ProducerState],
         offset_map: OffsetMap,
         now_ms: int,
         target_file_bytes: int,
     ) -> None:
-        self._store = store
-        self._environment = environment
+        self._store = session.object_store
+        self._environment = session.environment
         self._topic = topic
         self._stored = stored_schema(topic)
         self._keys = RowKeys(topic)
@@ -278,15 +274,12 @@ class KeyCompactionReport:
 
 
 def compact_keys(
-    log: Log[StoreState],
-    store: ObjectStore,
-    environment: Environment,
+    session: Session,
     *,
     topic: str | None = None,
     force: bool = False,
     offset_map_bytes: int = OFFSET_MAP_BYTES,
     target_file_bytes: int = TARGET_FILE_BYTES,
-    tables: KnownTables | None = None,
 ) -> KeyCompactionReport:
     """Compact by key the partitions that are due. Several processes may do so at once.
 
@@ -295,22 +288,17 @@ def compact_keys(
         force: compact every partition, even if it is not due.
         offset_map_bytes: the largest memory for the keys of a pass. Further rows wait for the next pass.
         target_file_bytes: do not write files much larger than this.
-        tables: the Delta tables that this process knows; None if it knows none.
 
     Raises:
         UnknownTopicOrPartition
         CorruptRecord: a file is missing or damaged. The function compacts all other partitions before it raises.
     """
-    report = KeyCompactionReport()
 
     def plan(topic: Topic, partition: Partition) -> Iterator[_Pass]:
         if topic.config.is_compacted and partition.sealed:
-            yield _Pass(
-                log, store, environment, topic, partition, report.partitions, force, offset_map_bytes, target_file_bytes
-            )
+            yield _Pass(session, topic, partition, force, offset_map_bytes, target_file_bytes)
 
-    report.lost_races = rewrite_all(log, topic, plan, tables)
-    return report
+    return KeyCompactionReport(*rewrite_all(session, topic, plan))
 
 
 class _Pass:
@@ -318,26 +306,22 @@ class _Pass:
 
     def __init__(
         self,
-        log: Log[StoreState],
-        store: ObjectStore,
-        environment: Environment,
+        session: Session,
         topic: Topic,
         partition: Partition,
-        compacted: list[CompactedPartition],
         force: bool,
         offset_map_bytes: int,
         target_file_bytes: int,
     ) -> None:
-        self._log = log
-        self._store = store
-        self._environment = environment
+        self._session = session
+        self._store = session.object_store
+        self._environment = session.environment
         self._topic = topic
         self._partition = partition
-        self._compacted = compacted
         self._force = force
         self._offset_map_bytes = offset_map_bytes
         self._target_file_bytes = target_file_bytes
-        self._now_ms = store.clock.now_ms()
+        self._now_ms = self._store.clock.now_ms()
         self.expected = SegmentRun(topic, partition.id.partition, partition.sealed)
 
     def _is_due(self) -> bool:
@@ -370,14 +354,18 @@ class _Pass:
                 return segment.base_offset
         return end
 
-    def run(self) -> bool:
+    def run(self) -> CompactedPartition | None:
         """Clean the partition if it is due, and record the offset up to which it is compacted.
 
         Returns:
-            False if another process changed a segment meanwhile.
+            None if the partition is not due.
+
+        Raises:
+            SegmentsChanged
+            CorruptRecord: a file is missing or damaged.
         """
         if not self._force and not self._is_due():
-            return True
+            return None
         partition = self._partition
         end = max(partition.cleaned_offset, self._uncleanable_offset())
         start = max(partition.cleaned_offset, partition.log_start_offset)
@@ -385,8 +373,7 @@ class _Pass:
             self._store, self._topic, self._dirty_segments(end), start, end, self._offset_map_bytes
         )
         cleaner = Cleaner(
-            self._store,
-            self._environment,
+            self._session,
             self._topic,
             partition.producers,
             offset_map,
@@ -397,8 +384,6 @@ class _Pass:
         replaced = rows_removed = bytes_after = 0
         for segment in cleanable:
             removed, size = self._clean(cleaner, segment)
-            if removed is None:
-                return False
             replaced += size is not None
             rows_removed += removed
             bytes_after += segment.bytes if size is None else size
@@ -410,28 +395,26 @@ class _Pass:
                 cleaned_offset=offset_map.end_offset,
                 time_ms=self._now_ms,
             )
-            if not append_unless_lost(self._log, entry):
-                return False
+            append_rewrite(self._session, entry)
             self._environment.reached("segment.compact_keys.cleaned")
-        self._compacted.append(
-            CompactedPartition(
-                topic=self._topic.topic,
-                partition=partition.id.partition,
-                cleaned_offset=offset_map.end_offset,
-                segments_replaced=replaced,
-                rows_removed=rows_removed,
-                bytes_before=sum(segment.bytes for segment in cleanable),
-                bytes_after=bytes_after,
-            )
+        return CompactedPartition(
+            topic=self._topic.topic,
+            partition=partition.id.partition,
+            cleaned_offset=offset_map.end_offset,
+            segments_replaced=replaced,
+            rows_removed=rows_removed,
+            bytes_before=sum(segment.bytes for segment in cleanable),
+            bytes_after=bytes_after,
         )
-        return True
 
-    def _clean(self, cleaner: Cleaner, segment: SealedSegment) -> tuple[int | None, int | None]:
+    def _clean(self, cleaner: Cleaner, segment: SealedSegment) -> tuple[int, int | None]:
         """Clean one segment and append the entry that replaces it.
 
         Returns:
-            The number of removed rows, or None if another process changed the segment meanwhile. Then the new size in
-            bytes, or None if nothing changed.
+            The number of removed rows. Then the new size in bytes, or None if nothing changed.
+
+        Raises:
+            SegmentsChanged
         """
         # Read the date before the first put: the log compares this lower bound with the horizon of vacuum.
         upload_ms = self._store.clock.last_date_ms
@@ -441,8 +424,7 @@ class _Pass:
             return 0, None
         self._environment.reached("segment.compact_keys.files_written")
         entry = write_replacement(
-            self._store,
-            self._environment,
+            self._session,
             run,
             cleaned.batches,
             cleaned.aborted,
@@ -451,8 +433,7 @@ class _Pass:
             upload_ms=upload_ms,
         )
         self._environment.reached("segment.compact_keys.index_written")
-        if not append_unless_lost(self._log, entry):
-            return None, None
+        append_rewrite(self._session, entry)
         others = tuple(each for each in self.expected.segments if each is not segment)
         self.expected = replace(self.expected, segments=others)
         self._environment.reached("segment.compact_keys.replaced")

@@ -40,9 +40,7 @@ from eoslog.delta.delta_schema import delta_schema, has_local_timestamps
 from eoslog.delta.delta_statistics import columns_with_bounds
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import EosLogError, IllegalState, InvalidTopic, RequestTimedOut, UnknownTopicOrPartition
-from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.log.log import Log
 from eoslog.maintenance.hidden_rows import rewrite_hidden_rows
 from eoslog.maintenance.published_files import (
     HiddenRows,
@@ -56,8 +54,7 @@ from eoslog.state.names import check_topic_name
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.calls import StepLock
-from eoslog.storage.environment import Backoff, Environment
-from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.environment import Backoff
 
 _logger = logging.getLogger(__name__)
 _FEATURES = ["appendOnly", "invariants", "eoslog"]
@@ -139,19 +136,9 @@ class Publisher:
     It caches Delta logs and file lists. Use one for all calls.
     """
 
-    def __init__(
-        self,
-        log: Log[StoreState],
-        store: ObjectStore,
-        environment: Environment,
-        indexes: SegmentIndexes,
-        tables: KnownTables,
-    ) -> None:
-        self._log = log
-        self._store = store
-        self._environment = environment
-        self._indexes = indexes
-        self._tables = tables
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tables = KnownTables.of(session)
         self._files: dict[str, PublishedFiles] = {}
         self._published: dict[str, _LastPublication] = {}
         """The last successful publication of each topic."""
@@ -161,12 +148,7 @@ class Publisher:
     @classmethod
     def of(cls, session: Session) -> Publisher:
         """Return the publisher that all callers of this process share."""
-        return session.kept(
-            cls,
-            lambda: cls(
-                session.log, session.object_store, session.environment, session.indexes, KnownTables.of(session)
-            ),
-        )
+        return session.kept(cls, lambda: cls(session))
 
     def publish(self, topic: str) -> Publication:
         """Publish the newest slot of a topic. If the table shows these rows and columns already, nothing changes.
@@ -211,7 +193,7 @@ class Publisher:
         return found
 
     def _snapshot(self, topic: str, *, refresh: bool) -> TopicSnapshot:
-        return self._log.read(lambda state, slot: TopicSnapshot.of(state, slot, topic), refresh=refresh)
+        return self._session.log.read(lambda state, slot: TopicSnapshot.of(state, slot, topic), refresh=refresh)
 
     def publish_all(self) -> list[Publication]:
         """Publish all topics whose setting ``publish`` is ``delta``. Return the tables whose files have changed.
@@ -236,10 +218,10 @@ class Publisher:
             except (InvalidTopic, UnknownTopicOrPartition):
                 return None  # Another process has unpublished or deleted the topic meanwhile.
             except EosLogError as error:
-                _logger.warning("%s: topic %s was not published: %s", self._store.url, topic, error)
+                _logger.warning("%s: topic %s was not published: %s", self._session.url, topic, error)
                 return error
 
-        found = self._store.for_each(attempt, self._log.read(changed_topics))
+        found = self._session.object_store.for_each(attempt, self._session.log.read(changed_topics))
         for each in found:
             if isinstance(each, EosLogError):
                 raise each
@@ -265,7 +247,7 @@ class Publisher:
             table = newest_table()
             while table.files:
                 # Before each version read whether the topic is published again.
-                version = self._log.read(
+                version = self._session.log.read(
                     lambda state, slot: None if is_published(state, slot) else _withdrawn(state, table)
                 )
                 if version is None:
@@ -273,7 +255,7 @@ class Publisher:
                 yield version
             is_withdrawn = True
 
-        if not self._log.read(is_published):
+        if not self._session.log.read(is_published):
             self._put_next(topic, withdrawal)
         if not is_withdrawn:
             self.publish(topic)
@@ -289,16 +271,16 @@ class Publisher:
         """
         check_topic_name(topic)
         put: list[_Version] = []
-        files = self._files.setdefault(topic, PublishedFiles(self._store, self._indexes))
+        files = self._files.setdefault(topic, PublishedFiles(self._session.object_store, self._session.indexes))
         lock, delta_log = self._tables.lock_of(topic)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with lock:
                     for version in decide(lambda: delta_log.refresh(check=True), files):
-                        self._environment.reached("delta.version.planned")
-                        if not delta_log.put(version.actions, version.body(self._environment.new_id())):
+                        self._session.environment.reached("delta.version.planned")
+                        if not delta_log.put(version.actions, version.body(self._session.environment.new_id())):
                             break
-                        self._environment.reached("delta.version.put")
+                        self._session.environment.reached("delta.version.put")
                         put.append(version)
                         if delta_log.checkpoint_is_due:
                             self._write_checkpoint(topic, delta_log)
@@ -306,10 +288,10 @@ class Publisher:
                         return _publication(topic, delta_log.table, put)
             except HiddenRows:
                 with self._rewriting.checked("to rewrite files with hidden rows"):
-                    rewrite_hidden_rows(self._log, self._store, self._environment, topic)
+                    rewrite_hidden_rows(self._session, topic)
                 continue
-            self._environment.reached("delta.version.overtaken")
-            self._environment.sleep_ms(_PAUSE.pause_ms(attempt, self._environment.jitter()))
+            self._session.environment.reached("delta.version.overtaken")
+            self._session.environment.sleep_ms(_PAUSE.pause_ms(attempt, self._session.environment.jitter()))
         raise RequestTimedOut(
             f"topic {topic} was not published: other processes were faster {_ATTEMPTS} times. Publish it again"
         )
@@ -319,9 +301,9 @@ class Publisher:
         try:
             delta_log.write_checkpoint()
         except EosLogError as error:
-            _logger.warning("%s: no checkpoint of topic %s was written: %s", self._store.url, topic, error)
+            _logger.warning("%s: no checkpoint of topic %s was written: %s", self._session.url, topic, error)
         else:
-            self._environment.reached("delta.checkpoint.written")
+            self._session.environment.reached("delta.checkpoint.written")
 
 
 def _publication(topic: str, table: DeltaTable, put: Sequence[_Version]) -> Publication:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eoslog.log.log import Log
+from eoslog.session.session import Session
 from eoslog.state.draft import Draft
 from eoslog.state.entries import LogStartMoved
 from eoslog.state.log_start import retention_offset
 from eoslog.state.store_state import StoreState
-from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class DroppedRows:
     """The end of the dropped rows (exclusive): the log start now."""
 
 
-def apply_retention(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[DroppedRows]:
+def apply_retention(session: Session) -> list[DroppedRows]:
     """Drop rows beyond the ``retention_ms`` and ``retention_bytes`` of all topics, by the store's clock.
 
     One slot drops the rows of all partitions of a topic. The request decides again at that slot, because another
@@ -34,11 +32,12 @@ def apply_retention(log: Log[StoreState], store: ObjectStore, environment: Envir
     Returns:
         The rows that this call dropped.
     """
-    due = log.read(lambda state, slot: _topics_with_work(state, store.clock.now_ms()))
+    log, clock = session.log, session.object_store.clock
+    due = log.read(lambda state, slot: _topics_with_work(state, clock.now_ms()))
     dropped: list[DroppedRows] = []
     for topic_id in due:
-        dropped += log.append(ApplyRetention(topic_id, store.clock.now_ms()))
-        environment.reached("segment.retention.topic_done")
+        dropped += log.append(ApplyRetention(topic_id, clock.now_ms()))
+        session.environment.reached("segment.retention.topic_done")
     return dropped
 
 

@@ -19,8 +19,8 @@ from eoslog.format.checked_files import crc32c, read_files
 from eoslog.format.kafka_files import encode_producer_snapshot, encode_transaction_index, snapshot_entries
 from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.segment_index import encode_segment_index
-from eoslog.log.log import Log
 from eoslog.maintenance.segment_rewriting import RewrittenFile, SourceFile
+from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntries
 from eoslog.state.entries import SegmentSealed
 from eoslog.state.entry_fields import FileReference
@@ -29,8 +29,6 @@ from eoslog.state.partition_state import Batch, Partition
 from eoslog.state.partitions import sealable_end
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectStore
 
 _MOST_SEGMENTS_A_RECORD = 64
 _MOST_ROWS_A_RECORD = 20_000
@@ -41,14 +39,14 @@ _LARGEST_MOVED_FILE_BYTES = 32 << 20
 """The largest size of the rows in one new data file (bytes). It also bounds the files that are not yet put."""
 
 
-def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
+def seal_segments(session: Session) -> list[SegmentSealed]:
     """Seal every segment that is large or old enough. Return the entries that this call appended.
 
     Only rows below the last stable offset are sealed, because the outcome of later rows may be open.
     """
 
     def candidates(state: StoreState, slot: int) -> list[_Candidate]:
-        now_ms = store.clock.now_ms()
+        now_ms = session.object_store.clock.now_ms()
         found = []
         for partition_id, partition in state.partitions.items():
             topic = state.topics[partition_id.topic_id]
@@ -57,18 +55,16 @@ def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environ
                 found.append((topic, partition, end_offset))
         return found
 
-    return _seal_while(log, store, environment, candidates)
+    return _seal_while(session, candidates)
 
 
-def seal_now(
-    log: Log[StoreState], store: ObjectStore, environment: Environment, topics: Collection[str]
-) -> list[SegmentSealed]:
+def seal_now(session: Session, topics: Collection[str]) -> list[SegmentSealed]:
     """Seal the active segments of topics, even if they are small and new. Return the entries of this call.
 
     The call seals up to the last stable offsets at its beginning. So it ends even if other processes keep writing. It
     skips a name without a topic, because another process may have deleted the topic meanwhile.
     """
-    ends = log.read(
+    ends = session.log.read(
         lambda state, slot: {
             each: state.partitions[each].last_stable_offset
             for topic in topics
@@ -78,7 +74,7 @@ def seal_now(
     )
 
     def candidates(state: StoreState, slot: int) -> list[_Candidate]:
-        now_ms = store.clock.now_ms()
+        now_ms = session.object_store.clock.now_ms()
         found = []
         for partition_id, end in ends.items():
             topic, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
@@ -89,7 +85,7 @@ def seal_now(
                 found.append((topic, partition, end_offset))
         return found
 
-    return _seal_while(log, store, environment, candidates)
+    return _seal_while(session, candidates)
 
 
 _Candidate = tuple[Topic, Partition, int]
@@ -104,12 +100,16 @@ class _PlannedSeal(NamedTuple):
     """The paths and contents of the entry's files that are still to be put."""
 
 
-def _seal_while(
-    log: Log[StoreState],
-    store: ObjectStore,
-    environment: Environment,
-    candidates: Callable[[StoreState, int], list[_Candidate]],
-) -> list[SegmentSealed]:
+class _Sealed(NamedTuple):
+    """The seals of one record."""
+
+    entries: list[SegmentSealed]
+    """The entries that landed. Other processes sealed the other segments first."""
+    damage: dict[PartitionId, CorruptRecord]
+    """The error of each partition whose rows cannot be read."""
+
+
+def _seal_while(session: Session, candidates: Callable[[StoreState, int], list[_Candidate]]) -> list[SegmentSealed]:
     """Seal the candidates until there are none.
 
     Raises:
@@ -118,12 +118,14 @@ def _seal_while(
     sealed: list[SegmentSealed] = []
     damage: dict[PartitionId, CorruptRecord] = {}
     while True:
-        found = log.read(candidates, refresh=not sealed)
+        found = session.log.read(candidates, refresh=not sealed)
         found = [each for each in found if each[1].id not in damage]
         if not found:
             break
         for group in _in_groups(found):
-            sealed += _seal(log, store, environment, group, damage)
+            of_group = _seal(session, group)
+            sealed += of_group.entries
+            damage |= of_group.damage
     if damage:
         raise next(iter(damage.values()))
     return sealed
@@ -143,57 +145,41 @@ def _moved_bytes(partition: Partition) -> int:
     return sum(batch.file.length for batch in partition.active if batch.file and not batch.file.is_object)
 
 
-def seal_segment(
-    log: Log[StoreState],
-    store: ObjectStore,
-    environment: Environment,
-    topic: Topic,
-    partition: Partition,
-    end_offset: int,
-) -> None:
+def seal_segment(session: Session, topic: Topic, partition: Partition, end_offset: int) -> None:
     """Seal the active segment of a partition up to an offset (exclusive), at or below the last stable offset.
 
     Do nothing if another process has sealed the segment or deleted the topic.
     """
-    damage: dict[PartitionId, CorruptRecord] = {}
-    _seal(log, store, environment, [(topic, partition, end_offset)], damage)
+    damage = _seal(session, [(topic, partition, end_offset)]).damage
     if damage:
-        raise next(iter(damage.values()))
+        raise damage[partition.id]
 
 
-def _seal(
-    log: Log[StoreState],
-    store: ObjectStore,
-    environment: Environment,
-    candidates: Sequence[_Candidate],
-    damage: dict[PartitionId, CorruptRecord],
-) -> list[SegmentSealed]:
-    """Seal one segment of each candidate. Return the entries, without those of segments that others sealed first.
-
-    Args:
-        damage: gets the error of each partition whose rows cannot be read.
-    """
+def _seal(session: Session, candidates: Sequence[_Candidate]) -> _Sealed:
+    """Seal one segment of each candidate, with one record."""
+    log, store = session.log, session.object_store
     # A lower bound for the upload of all files: the date of an answer before the first put. The log compares it with
     # the horizon, so that vacuum never deletes a file that an entry names.
     upload_ms = store.clock.last_date_ms
-    planned = []
+    planned: list[_PlannedSeal] = []
+    damage: dict[PartitionId, CorruptRecord] = {}
     for candidate in candidates:
         partition = candidate[1]
         try:
-            planned.append(_plan(store, environment, candidate, upload_ms))
+            planned.append(_plan(session, candidate, upload_ms))
         except CorruptRecord as error:
             # Another process may have sealed the segment, and slots may have been deleted since.
             if log.read(partial(_segment_base_offset, partition.id)) == partition.segment_base_offset:
                 damage[partition.id] = error
     if not planned:
-        return []
+        return _Sealed([], damage)
     store.put_new([file for each in planned for file in each.files])
-    environment.reached("segment.seal.files_written")
+    session.environment.reached("segment.seal.files_written")
     entries = [each.entry for each in planned]
     landed = log.append(AppendEntries(entries, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
     if any(landed):
-        environment.reached("segment.seal.sealed")
-    return [entry for entry, has_landed in zip(entries, landed, strict=True) if has_landed]
+        session.environment.reached("segment.seal.sealed")
+    return _Sealed([entry for entry, has_landed in zip(entries, landed, strict=True) if has_landed], damage)
 
 
 def _segment_base_offset(partition_id: PartitionId, state: StoreState, slot: int) -> int | None:
@@ -201,7 +187,7 @@ def _segment_base_offset(partition_id: PartitionId, state: StoreState, slot: int
     return None if partition is None else partition.segment_base_offset
 
 
-def _plan(store: ObjectStore, environment: Environment, candidate: _Candidate, upload_ms: int) -> _PlannedSeal:
+def _plan(session: Session, candidate: _Candidate, upload_ms: int) -> _PlannedSeal:
     """Return the entry that seals a segment, with its files. Many moved rows are put at once.
 
     Args:
@@ -214,8 +200,8 @@ def _plan(store: ObjectStore, environment: Environment, candidate: _Candidate, u
     count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
     base_offset = partition.segment_base_offset
     directory = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/"
-    prefix = directory + environment.new_id()
-    moved = _MovedRows(store, environment, topic, directory)
+    prefix = directory + session.environment.new_id()
+    moved = _MovedRows(session, topic, directory)
     batches = moved.batches(partition.active[:count])
     aborted = [txn for txn in partition.aborted if txn.last_offset < end_offset]
     txnindex = encode_transaction_index(aborted)
@@ -246,9 +232,9 @@ def _plan(store: ObjectStore, environment: Environment, candidate: _Candidate, u
 class _MovedRows:
     """Moves rows from records and shared objects to new data files of their segment."""
 
-    def __init__(self, store: ObjectStore, environment: Environment, topic: Topic, directory: str) -> None:
-        self._store = store
-        self._environment = environment
+    def __init__(self, session: Session, topic: Topic, directory: str) -> None:
+        self._store = session.object_store
+        self._environment = session.environment
         self._topic = topic
         self._directory = directory
         self.files: list[FileReference] = []

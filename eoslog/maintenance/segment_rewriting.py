@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, takewhile
-from typing import Literal, NamedTuple, Protocol
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, read_d
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.format.topic_schemas import file_schema, stored_schema
-from eoslog.log.log import Log
+from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced
 from eoslog.state.entry_fields import FileReference
@@ -33,6 +33,8 @@ from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 _RACES = (OffsetOutOfRange, UnknownTopicOrPartition, StagedFilesExpired)
 """Errors of an entry that lost a race: its segments changed, its topic was deleted, or the horizon passed its files."""
 
@@ -84,8 +86,7 @@ def _txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes:
 
 
 def write_replacement(
-    store: ObjectStore,
-    environment: Environment,
+    session: Session,
     run: SegmentRun,
     batches: Sequence[Batch],
     aborted: Sequence[AbortedTransaction],
@@ -103,7 +104,8 @@ def write_replacement(
             none.
         upload_ms: a lower bound of the time at which the first new data file was written (ms, the store's clock).
     """
-    path = run.new_path(environment)
+    store = session.object_store
+    path = run.new_path(session.environment)
     encoded_aborted = encode_transaction_index(aborted)
     objects = [(f"{path}.index.parquet", encode_segment_index(batches, encoded_aborted))]
     txnindex = _kept_txnindex(store, run, aborted)
@@ -143,51 +145,62 @@ def _kept_txnindex(store: ObjectStore, run: SegmentRun, aborted: Sequence[Aborte
     return files[0]
 
 
-def append_unless_lost(log: Log[StoreState], entry: SegmentsReplaced | LogCleaned) -> bool:
-    """Append an entry. Return False if another process was faster; vacuum then deletes the new files."""
-    landed = log.append(AppendEntry(entry, unless=_RACES))
-    if not landed:
-        log.environment.reached("segment.replacement.overtaken")
-    return landed
+class SegmentsChanged(Exception):
+    """Another process changed the segments of a rewrite meanwhile. Vacuum deletes the new files."""
 
 
-def is_there(log: Log[StoreState], run: SegmentRun) -> bool:
+def append_rewrite(session: Session, entry: SegmentsReplaced | LogCleaned) -> None:
+    """Append an entry.
+
+    Raises:
+        SegmentsChanged
+    """
+    if not session.log.append(AppendEntry(entry, unless=_RACES)):
+        session.environment.reached("segment.replacement.overtaken")
+        raise SegmentsChanged
+
+
+def is_there(session: Session, run: SegmentRun) -> bool:
     """Return True if the log still names all segments of a run. If not, vacuum may have deleted their files."""
 
     def are_named(state: StoreState, slot: int) -> bool:
         partition = state.partitions.get(PartitionId(run.topic.topic_id, run.partition))
         return partition is not None and set(run.segments) <= set(partition.sealed)
 
-    return log.read(are_named)
+    return session.log.read(are_named)
 
 
-class Rewrite(Protocol):
+class Rewrite(Protocol[R_co]):
     """A planned rewrite of segments."""
 
     @property
     def expected(self) -> SegmentRun:
         """The segments that are still to be replaced. If one is gone, another process replaced or dropped it."""
 
-    def run(self) -> bool:
-        """Rewrite the segments. Return False if another process changed them meanwhile."""
+    def run(self) -> R_co | None:
+        """Rewrite the segments. Return None if there is nothing to do.
+
+        Raises:
+            SegmentsChanged
+            CorruptRecord: a file is missing or damaged.
+        """
+
+
+class Rewritten(NamedTuple, Generic[R]):
+    """The results of several rewrites."""
+
+    results: list[R]
+    lost_races: int
+    """The number of rewrites that were given up because another process changed the segments meanwhile."""
 
 
 def rewrite_all(
-    log: Log[StoreState],
-    topic: str | None,
-    plan: Callable[[Topic, Partition], Iterable[Rewrite]],
-    tables: KnownTables | None = None,
-) -> int:
+    session: Session, topic: str | None, plan: Callable[[Topic, Partition], Iterable[Rewrite[R]]]
+) -> Rewritten[R]:
     """Run the rewrites that are planned for each partition of a topic; None means all topics.
 
     Of a published topic, only segments whose rows are published are rewritten. A version of the Delta table then either
     adds rows or moves them, and a Delta stream gets each row once.
-
-    Args:
-        tables: the Delta tables that this process knows; None if it knows none.
-
-    Returns:
-        The number of rewrites that were given up because another process changed the segments meanwhile.
 
     Raises:
         UnknownTopicOrPartition
@@ -198,14 +211,14 @@ def rewrite_all(
         topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
         return [partition_id for each in topics for partition_id in each.partition_ids()]
 
-    tables = tables or KnownTables(log.store, log.environment)
+    log, tables = session.log, KnownTables.of(session)
 
     @cache
     def published_slot(topic: str, store_id: str) -> int | None:
         last = tables.newest(topic, store_id)
         return None if last is None else last.version
 
-    def planned(partition_id: PartitionId) -> list[Rewrite]:
+    def planned(partition_id: PartitionId) -> list[Rewrite[R]]:
         each, partition, store_id = log.read(
             lambda state, slot: (
                 state.topics.get(partition_id.topic_id),
@@ -221,22 +234,28 @@ def rewrite_all(
             rewrites = list(plan(each, _published_part(partition, published_slot(each.topic, store_id))))
         return rewrites
 
+    results: list[R] = []
     lost_races = 0
     damage: CorruptRecord | None = None
     for each in log.read(partition_ids):
         for rewrite in planned(each):
             try:
-                lost_races += not rewrite.run()
+                result = rewrite.run()
+            except SegmentsChanged:
+                lost_races += 1
             except CorruptRecord as error:
                 # Another process may have replaced the segments, and a vacuum may have deleted their files. That is a
                 # lost race and no damage. Only a file of a segment that the log still names is damaged.
-                if is_there(log, rewrite.expected):
+                if is_there(session, rewrite.expected):
                     damage = error
                 else:
                     lost_races += 1
+            else:
+                if result is not None:
+                    results.append(result)
     if damage is not None:
         raise damage
-    return lost_races
+    return Rewritten(results, lost_races)
 
 
 def _published_part(partition: Partition, slot: int | None) -> Partition:

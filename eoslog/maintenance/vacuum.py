@@ -21,13 +21,12 @@ from dataclasses import dataclass, field, replace
 
 from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
-from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry
 from eoslog.format.checked_files import check_file, read_file
-from eoslog.format.segment_index import SegmentIndexes, batches_of_index
-from eoslog.log.log import Log
+from eoslog.format.segment_index import batches_of_index
 from eoslog.log.slots import SLOTS, slot_of, slot_path
 from eoslog.maintenance.publication import Publisher
+from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.entry_fields import SHARED_OBJECT, SHARED_OBJECTS, FileReference, shared_object_time_ms
@@ -56,13 +55,11 @@ class VacuumReport:
 
 
 def vacuum(
-    log: Log[StoreState],
-    store: ObjectStore,
+    session: Session,
     *,
     staged_max_age_ms: int = STAGED_MAX_AGE_MS,
     deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
     dry_run: bool = False,
-    publisher: Publisher | None = None,
 ) -> VacuumReport:
     """Delete old files that no entry names, and files that entries dropped long enough ago.
 
@@ -73,7 +70,6 @@ def vacuum(
         deleted_file_retention_ms: delete dropped files this long after the drop (ms). Plans made before the drop
             still need them. Less than an hour logs a warning.
         dry_run: only report the files.
-        publisher: the publisher of this process; None if it has none.
 
     Returns:
         The files that were deleted, or would be deleted in a dry run.
@@ -81,6 +77,7 @@ def vacuum(
     Raises:
         CorruptRecord: a segment's index is missing or damaged. Nothing is deleted then, because the index names files.
     """
+    log, store = session.log, session.object_store
     log.read(lambda state, slot: None)
     if deleted_file_retention_ms < _SHORTEST_QUIET_RETENTION_MS and not dry_run:
         _logger.warning(
@@ -92,7 +89,7 @@ def vacuum(
     now_ms = store.clock.now_ms()
     horizon_ms = max(0, now_ms - staged_max_age_ms)
     if not dry_run:
-        if horizon_ms > _newest_slot_ms(log, store):
+        if horizon_ms > _newest_slot_ms(session):
             # The date of one answer may be wrong, and a horizon that is too late cannot be taken back. A slot's
             # Last-Modified is reliable. But the newest slot of an idle log is old, so write a new one and use its date.
             log.append(
@@ -100,11 +97,11 @@ def vacuum(
                     HorizonMoved(horizon_ms=log.read(lambda state, slot: state.horizon_ms) + 1), unless=(InvalidEntry,)
                 )
             )
-            horizon_ms = max(0, min(now_ms, _newest_slot_ms(log, store)) - staged_max_age_ms)
+            horizon_ms = max(0, min(now_ms, _newest_slot_ms(session)) - staged_max_age_ms)
         log.append(AppendEntry(HorizonMoved(horizon_ms=horizon_ms), unless=(InvalidEntry,)))
-        log.environment.reached("segment.vacuum.horizon_moved")
+        session.environment.reached("segment.vacuum.horizon_moved")
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
-        now_ms = min(now_ms, _newest_slot_ms(log, store))
+        now_ms = min(now_ms, _newest_slot_ms(session))
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(referenced_files(store, state))
@@ -141,12 +138,10 @@ def vacuum(
     tables = delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
     report.paths += refused
     if not dry_run:
-        if publisher is None:
-            publisher = Publisher(log, store, log.environment, SegmentIndexes(store), KnownTables(store, log.environment))
-        unreleased = _unreleased_topics(publisher, store, tables)
+        unreleased = _unreleased_topics(session, tables)
         report.paths = [path for path in report.paths if path.split("/", 1)[0] not in unreleased]
         _delete(store, report.paths)
-        log.environment.reached("segment.vacuum.files_deleted")
+        session.environment.reached("segment.vacuum.files_deleted")
         if expired and not unreleased:
             # Only after the deletion: if the process dies before, the next vacuum still knows these files.
             log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
@@ -166,17 +161,18 @@ def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
         store.delete_many(paths[first : first + _DELETED_AT_ONCE])
 
 
-def _unreleased_topics(publisher: Publisher, store: ObjectStore, topics: Collection[str]) -> set[str]:
+def _unreleased_topics(session: Session, topics: Collection[str]) -> set[str]:
     """Return those of the topics whose Delta tables may still name files that are to be deleted.
 
     Each table gets a version that does not name them. If that fails, the next vacuum tries again.
     """
+    publisher = Publisher.of(session)
     failed: set[str] = set()
     for topic in sorted(topics):
         try:
             publisher.release_files(topic)
         except EosLogError as error:
-            _logger.warning("%s: files of topic %s are kept for its Delta table: %s", store.url, topic, error)
+            _logger.warning("%s: files of topic %s are kept for its Delta table: %s", session.url, topic, error)
             failed.add(topic)
     return failed
 
@@ -209,13 +205,13 @@ class DroppedFiles:
         return path in self or path.startswith(self._unread)
 
 
-def _newest_slot_ms(log: Log[StoreState], store: ObjectStore) -> int:
+def _newest_slot_ms(session: Session) -> int:
     """Return the Last-Modified time of the newest slot (ms). It cannot lie in the future of the store's clock."""
     known = -1
     while True:
-        newest = log.read(lambda state, slot: slot)
+        newest = session.log.read(lambda state, slot: slot)
         try:
-            return store.get(slot_path(newest)).last_modified_ms
+            return session.object_store.get(slot_path(newest)).last_modified_ms
         except ObjectNotFound:
             # This process may have been paused for longer than slots are kept. Then there is a newer slot.
             if newest == known:

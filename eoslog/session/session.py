@@ -158,9 +158,13 @@ class Session:
         return self.kept(SegmentIndexes, lambda: SegmentIndexes(self.object_store))
 
     def _open_log(self, config: LogConfig | None) -> Log[StoreState]:
-        log: Log[StoreState] = Log(self.object_store, StoreMachine(), self.environment, config)
-        log.before_checkpoint = lambda: self._before_checkpoint(log)
-        return log
+        return Log(
+            self.object_store,
+            StoreMachine(),
+            self.environment,
+            config,
+            before_checkpoint=self._before_checkpoint,
+        )
 
     @property
     def url(self) -> str:
@@ -342,8 +346,8 @@ class Session:
             raise CommitStateUnknown(str(error), slot=error.slot, append_id=error.append_id, is_sent=True)
         return self.log.resolve(error.slot, error.append_id, timeout_ms=timeout_ms)
 
-    def _before_checkpoint(self, log: Log[StoreState]) -> None:
-        """Make the state smaller before a checkpoint of it is written."""
+    def _before_checkpoint(self) -> None:
+        """Make the state smaller. The log calls this before a checkpoint that is due."""
 
 
 class OverdueTransactions:

@@ -18,10 +18,11 @@ from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.session.session import Session
 from eoslog.state.store_state import StoreState
 from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY
 from eoslog.verification.findings import Finding, Kind, no_progress
 from eoslog.verification.log_checks import load_checkpoint
-from eoslog.verification.store_checks import fresh_log, read_stored_description, verify_state
+from eoslog.verification.store_checks import fresh_session, read_stored_description, verify_state
 from eoslog.verification.unknown_files import LEFTOVER_AGE_MS
 
 _CHECKPOINTS_NAMED = 2
@@ -44,16 +45,16 @@ def repair_store(store: Session, findings: Iterable[Finding]) -> Iterator[Repair
         what = f"the store cannot be opened, so nothing is repaired: {DESCRIPTION_PATH}: {found[0].problem}"
         yield from (Repair(each, False, what) for each in findings if each.repairable)
     else:
-        yield from repair(fresh_log(store, description), findings, DESCRIPTION_PATH, description.store_id)
+        yield from repair(fresh_session(store, description), findings, DESCRIPTION_PATH, description.store_id)
 
 
-def repair(log: Log[StoreState], findings: Iterable[Finding], description_path: str, store_id: str) -> Iterator[Repair]:
+def repair(session: Session, findings: Iterable[Finding], description_path: str, store_id: str) -> Iterator[Repair]:
     """Repair the findings that can be repaired without loss.
 
     The function verifies the log again first. The caller may have left out findings, and new damage may have appeared.
 
     Args:
-        log: a log that was opened for the repair, so that it has read its checkpoints from the store.
+        session: opened for the repair, so that its log has read its checkpoints from the store.
         findings: all findings of the verification.
         description_path: the path of the store's description.
         store_id: the store id in the description.
@@ -65,7 +66,7 @@ def repair(log: Log[StoreState], findings: Iterable[Finding], description_path: 
     wanted = [each for each in found if each.repairable]
     if not wanted:
         return
-    doubt = _doubt(found) or _doubt(verify_state(log, description_path, store_id, no_progress)[1])
+    doubt = _doubt(found) or _doubt(verify_state(session.log, description_path, store_id, no_progress)[1])
     if doubt is not None:
         what = (
             f"nothing is repaired while the log is in doubt: {doubt.kind}: {doubt.place}: {doubt.problem}. "
@@ -75,7 +76,7 @@ def repair(log: Log[StoreState], findings: Iterable[Finding], description_path: 
         return
     for finding in wanted:
         try:
-            what = _repaired(log, finding)
+            what = _repaired(session, finding)
         except EosLogError as error:
             yield Repair(finding, False, str(error))
         else:
@@ -86,14 +87,14 @@ def _doubt(findings: Iterable[Finding]) -> Finding | None:
     return next((each for each in findings if each.log_in_doubt), None)
 
 
-def _repaired(log: Log[StoreState], finding: Finding) -> str:
+def _repaired(session: Session, finding: Finding) -> str:
     if finding.kind in (Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_DAMAGED):
-        return _write_checkpoints(log)
+        return _write_checkpoints(session.log)
     if finding.kind is Kind.LEFTOVERS:
-        return _remove_leftovers(log, finding)
+        return _remove_leftovers(session.object_store, finding)
     assert finding.topic is not None
     assert finding.path is not None
-    return _restore(log, finding.topic, finding.path)
+    return _restore(session, finding.topic, finding.path)
 
 
 def _write_checkpoints(log: Log[StoreState]) -> str:
@@ -118,8 +119,8 @@ def _named(log: Log[StoreState]) -> list[CheckpointReference]:
     return [each for each in named if each is not None]
 
 
-def _restore(log: Log[StoreState], topic: str, path: str) -> str:
-    found = {each.path: each for each in restore_index_files(log, log.store, log.environment, topic)}
+def _restore(session: Session, topic: str, path: str) -> str:
+    found = {each.path: each for each in restore_index_files(session, topic)}
     if path not in found:
         return "another process has restored it, or dropped its segment, meanwhile"
     if not found[path].restored:
@@ -129,8 +130,7 @@ def _restore(log: Log[StoreState], topic: str, path: str) -> str:
     return f"restored {path}"
 
 
-def _remove_leftovers(log: Log[StoreState], finding: Finding) -> str:
-    store = log.store
+def _remove_leftovers(store: ObjectStore, finding: Finding) -> str:
     if finding.path == PROBE_DIRECTORY:
         before_ms = store.clock.last_date_ms - LEFTOVER_AGE_MS
         paths = [info.path for info in store.list(PROBE_DIRECTORY) if info.last_modified_ms < before_ms]

@@ -15,7 +15,6 @@ from eoslog.log.log import Log
 from eoslog.log.slots import SLOTS
 from eoslog.session.description import DESCRIPTION_PATH, StoreDescription, decode_description
 from eoslog.session.session import Session
-from eoslog.session.store_machine import StoreMachine
 from eoslog.state.entry_fields import SHARED_OBJECTS
 from eoslog.state.invariants import broken_in_store
 from eoslog.state.names import PartitionId
@@ -36,17 +35,17 @@ def verify_store(store: Session, topic: str | None, with_data: bool, progress: P
     """Yield the findings of a store; see ``Admin.verify``."""
     description, found = read_stored_description(store)
     yield from found
-    log = fresh_log(store, description)
+    log = fresh_session(store, description).log
     store_id = None if description is None else description.store_id
     yield from verify(log, DESCRIPTION_PATH, store_id, topic=topic, with_data=with_data, progress=progress)
 
 
-def fresh_log(store: Session, description: StoreDescription | None) -> Log[StoreState]:
+def fresh_session(store: Session, description: StoreDescription | None) -> Session:
     """Open the log again. The state that the store's own log has read may be older than the damage."""
-    log: Log[StoreState] = Log(store.object_store, StoreMachine(), store.environment, store.log.config)
+    session = Session(store.object_store, store.environment, store.log.config)
     if description is not None:
-        log.adopt_slot_retention(description.slot_retention_ms)
-    return log
+        session.log.adopt_slot_retention(description.slot_retention_ms)
+    return session
 
 
 def read_stored_description(store: Session) -> tuple[StoreDescription | None, list[Finding]]:

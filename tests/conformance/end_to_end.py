@@ -56,7 +56,7 @@ class Stage:
         if self.seals:
             store = self.process()
             store.read(lambda state, slot: None)
-            seal_segments(store.log, store.object_store, store.environment)
+            seal_segments(store)
             store.admin.compact_files()
             store.log.checkpoint()
         return self.process()

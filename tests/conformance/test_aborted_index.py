@@ -76,7 +76,7 @@ def test_a_segment_without_aborted_transactions_has_no_index_file(store: Store) 
     topic_of_small_segments(store, "s")
     write(store, "s", "commit", "abort", "commit")
 
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
     assert [index is None for index in txnindexes(partition_of(store, "s"))] == [True, False, True]
 
@@ -93,7 +93,7 @@ def test_an_index_moves_into_its_file_and_goes_on_without_losing_an_entry(store:
     write(store, "s", "abort", "abort")
     in_state = partition_of(store, "s").aborted
 
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     write(store, "s", "abort")
 
     partition = partition_of(store, "s")
@@ -121,16 +121,16 @@ def test_two_readers_of_an_index_do_not_disturb_each_other() -> None:
 def test_an_index_that_is_deleted_twice_is_gone(store: Store, world: World) -> None:
     topic_of_small_segments(store, "s")
     write(store, "s", "abort")
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     (file,) = txnindexes(partition_of(store, "s"))
     assert file is not None
     store.admin.delete_topic("s")
     world.pass_time(30 * 24 * 3600 * 1000)
 
-    assert file.path in vacuum(store.log, store.object_store).paths
+    assert file.path in vacuum(store).paths
     store.object_store.delete([file.path])
 
-    assert vacuum(store.log, store.object_store).paths == []
+    assert vacuum(store).paths == []
 
 
 @pytest.mark.further("Aborted-transaction index")

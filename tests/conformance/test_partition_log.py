@@ -61,7 +61,7 @@ def test_an_abort_is_decided_though_its_index_cannot_be_written(store: Store, wo
     producer = write(store, "s", "abort")
     store.object_store.deny("s/")  # type: ignore[attr-defined]
     with pytest.raises(StoreAccessDenied):
-        seal_segments(store.log, store.object_store, store.environment)
+        seal_segments(store)
     assert partition_of(store, "s").last_stable_offset == 2
     assert partition_of(world.process(), "s").aborted == partition_of(store, "s").aborted != []
     store.object_store.heal()  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def test_an_abort_is_decided_though_its_index_cannot_be_written(store: Store, wo
     producer.begin_transaction()
     producer.send("s", b"next")
     producer.commit_transaction()
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
     assert [segment.txnindex is not None for segment in partition_of(store, "s").sealed] == [True, False]
     assert read(store, "s") == [(2, b"next")]
@@ -85,7 +85,7 @@ def test_a_transaction_that_is_aborted_is_gone_from_all_its_segments(store: Stor
     producer.abort_transaction()
     write(store, "s", "commit", transactional_id="other")
 
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
     assert [segment.base_offset for segment in partition_of(store, "s").sealed] == [0, 2, 4]
     for start in range(6):
@@ -128,5 +128,5 @@ def test_nothing_at_or_above_the_last_stable_offset_is_sealed(store: Store, hist
     topic_of_small_segments(store, "s")
     write(store, "s", "commit", "open")
     write(store, "s", "commit", "commit", transactional_id="other")
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     assert [segment.end_offset for segment in partition_of(store, "s").sealed] == [2]

@@ -20,7 +20,7 @@ CHECKPOINTS = "__transaction_state/checkpoint/"
 
 
 def seal(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
 def snapshot(store: Store, segment: SealedSegment) -> list[ProducerSnapshotEntry]:
@@ -87,7 +87,7 @@ def test_snapshots_below_the_log_start_are_deleted_and_the_others_kept(small: St
 
     small.admin.delete_records({TopicPartition("s", 0): last.base_offset})
     world.pass_time(30 * DAY_MS)
-    vacuum(small.log, small.object_store)
+    vacuum(small)
 
     assert snapshots_of(small, "s") == {last.snapshot.path}
     assert read(small, "s") == [(4, b"2")]
@@ -158,10 +158,10 @@ def test_stray_snapshots_are_removed_and_those_of_live_segments_kept(small: Stor
     strays = [f"{prefix}/{offset:020d}/{'0' * 32}.snapshot" for offset in (2, 42)]
     for path in strays:
         small.object_store.put(path, encode_producer_snapshot([]))
-    assert vacuum(small.log, small.object_store).paths == []
+    assert vacuum(small).paths == []
     world.pass_time(8 * DAY_MS)
 
-    assert vacuum(small.log, small.object_store).paths == sorted(strays)
+    assert vacuum(small).paths == sorted(strays)
 
     assert snapshots_of(small, "s") == live
 
@@ -174,7 +174,7 @@ def test_after_segments_are_compacted_one_snapshot_is_left_for_each_that_lives(s
 
     small.admin.compact_files("s")
     world.pass_time(30 * DAY_MS)
-    vacuum(small.log, small.object_store)
+    vacuum(small)
 
     live = partition_of(small, "s").sealed
     assert snapshots_of(small, "s") == {segment.snapshot.path for segment in live}

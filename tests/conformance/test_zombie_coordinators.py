@@ -213,7 +213,7 @@ def test_a_sealer_that_slept_over_its_files_finds_the_segment_sealed(store: Stor
     write(store, "s", "commit", "abort")
 
     def seal(process: Store) -> None:
-        seal_segments(process.log, process.object_store, process.environment)
+        seal_segments(process)
 
     asleep_during(world, seal, lambda: seal(store), at="segment.seal.files_written")
 
@@ -248,12 +248,12 @@ def test_a_vacuum_that_slept_deletes_nothing_that_was_named_meanwhile(store: Sto
 
     def others_write() -> None:
         write(store, "s", "commit")
-        seal_segments(store.log, store.object_store, store.environment)
+        seal_segments(store)
         world.pass_time(30 * DAY_MS)
 
     asleep_during(
         world,
-        lambda zombie: vacuum(zombie.log, zombie.object_store),
+        lambda zombie: vacuum(zombie),
         others_write,
         at="segment.vacuum.horizon_moved",
     )

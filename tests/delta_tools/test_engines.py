@@ -79,7 +79,7 @@ class History:
                 self.open.remove(name)
                 (producer.commit_transaction if self.random.random() < 0.7 else producer.abort_transaction)()
             case "seal":
-                seal_segments(store.log, store.object_store, store.environment)
+                seal_segments(store)
             case "compact":
                 store.admin.compact_files("t")
                 if store.admin.describe_topic("t").config.is_compacted:

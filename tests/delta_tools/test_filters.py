@@ -142,7 +142,7 @@ def published(url: str, seed: int) -> tuple[Store, pa.Table]:
             producer.send_table("t", table)
         store.admin.publish("t")
         if step == 4:
-            seal_segments(store.log, store.object_store, store.environment)
+            seal_segments(store)
             store.admin.compact_files("t")
     store.admin.publish("t")
     return store, pa.concat_tables(written, promote_options="default")

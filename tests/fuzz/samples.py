@@ -148,7 +148,7 @@ def sample_store() -> Store:
     store.admin.create_partitions("records", 3)
     store.admin.alter_topic("flights", retention_ms=10**12)
     store.admin.delete_topic("gone")
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     store.admin.compact_keys("compacted")
     store.admin.compact_files("records")
     store.admin.delete_records({eoslog.TopicPartition("records", 0): 1})

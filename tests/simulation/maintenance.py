@@ -43,9 +43,9 @@ class Daemon(Service):
         while not self.world.stopping:
             step = self.random.choice(self.works)
             if step == "files":
-                compact_files(store.log, store.object_store, store.environment)
+                compact_files(store)
             elif step == "keys":
-                compact_keys(store.log, store.object_store, store.environment, topic=TABLE, force=True)
+                compact_keys(store, topic=TABLE, force=True)
             elif step == "checkpoint":
                 store.log.checkpoint()
             else:

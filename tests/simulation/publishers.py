@@ -38,9 +38,9 @@ class Publisher(Service):
                 case "seal":
                     coordinator.seal()
                 case "files":
-                    compact_files(store.log, store.object_store, store.environment)
+                    compact_files(store)
                 case "keys":
-                    compact_keys(store.log, store.object_store, store.environment, topic=TABLE, force=True)
+                    compact_keys(store, topic=TABLE, force=True)
             self.pause(process, 2_000)
 
     def check(self, store: Store) -> None:

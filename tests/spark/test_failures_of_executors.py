@@ -145,7 +145,7 @@ def test_the_slower_of_two_attempts_at_once_leaves_files_that_vacuum_takes(
     assert_exact(store, "speculated", range(ROWS))
     before, left_over = files_of_topics(store), orphans(store)
     assert {len(path.split("/")) for path in left_over} == {5}
-    report = vacuum(store.log, store.object_store, staged_max_age_ms=1)
+    report = vacuum(store, staged_max_age_ms=1)
     assert set(report.paths) == left_over
     assert files_of_topics(store) == before - left_over
     assert_exact(store, "speculated", range(ROWS))

@@ -98,7 +98,7 @@ def test_both_ways_of_reading_give_nulls_for_old_files(
     assert pruned.selectExpr("at.y is null", "at is null").collect() == [(True, False), (False, False)]
 
     write(spark.sql(f"select {OLD}"), store)
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     (compacted,) = store.admin.compact_files("t").compacted
     assert compacted.files_after == 1
     again = [*expected[:1], *expected]

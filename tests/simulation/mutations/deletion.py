@@ -11,9 +11,9 @@ from eoslog.format.partition_rows import PARTITIONS_PREFIX, partition_row
 from eoslog.log import slot_deletion as deletion
 from eoslog.log.log import Log
 from eoslog.maintenance import vacuum as vacuum_module
+from eoslog.session.session import Session
 from eoslog.state.partitions import check_upload
 from eoslog.state.store_state import StoreState
-from eoslog.storage.object_store import ObjectStore
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -117,8 +117,18 @@ def vacuum_without_horizon() -> Iterator[None]:
             found = self._log.read(function, refresh=refresh)
             return self._before if isinstance(found, StoreState) else found
 
-    def vacuum(log: Log[StoreState], store: ObjectStore, **options: Any) -> Any:
-        return original(ReadBefore(log), store, **options)  # type: ignore[arg-type]
+    class WithReadBefore:
+        """The session, with that log."""
+
+        def __init__(self, session: Session) -> None:
+            self._session = session
+            self.log = ReadBefore(session.log)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._session, name)
+
+    def vacuum(session: Session, **options: Any) -> Any:
+        return original(WithReadBefore(session), **options)  # type: ignore[arg-type]
 
     with instead_of(original, vacuum):
         yield

@@ -32,11 +32,11 @@ def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
     """A sealed segment has no index of its aborted transactions: who looks there sees aborted rows."""
     original = sealing._plan
 
-    def without(store: Any, environment: Any, candidate: tuple[Topic, Partition, int], upload_ms: int) -> Any:
+    def without(session: Any, candidate: tuple[Topic, Partition, int], upload_ms: int) -> Any:
         topic, partition, end_offset = candidate
         emptied = partition.copy()
         emptied.aborted = []
-        return original(store, environment, (topic, emptied, end_offset), upload_ms)
+        return original(session, (topic, emptied, end_offset), upload_ms)
 
     def unchecked(draft: Draft, entry: Any) -> None:
         place = PartitionId(entry.topic_id, entry.partition)
@@ -148,13 +148,13 @@ def compaction_renumbers_offsets() -> Iterator[None]:
     """Compaction gives rows the offsets that follow each other: what was read at an offset is another row now."""
     original = replacing.write_replacement
 
-    def renumbered(store: Any, environment: Any, run: Any, batches: Sequence[Batch], *rest: Any, **options: Any) -> Any:
+    def renumbered(session: Any, run: Any, batches: Sequence[Batch], *rest: Any, **options: Any) -> Any:
         offset = run.segments[0].base_offset
         placed = []
         for batch in sorted(batches, key=lambda each: (each.control is not None, each.base_offset)):
             placed.append(batch._replace(base_offset=offset))
             offset += batch.last_offset_delta + 1
-        return original(store, environment, run, placed, *rest, **options)
+        return original(session, run, placed, *rest, **options)
 
     with method(compacting_files, "write_replacement", renumbered):
         yield

@@ -164,14 +164,14 @@ def test_the_lag_below_the_log_start_counts_from_the_position(rows: Store) -> No
 @pytest.mark.usefixtures("files_are_objects")
 def test_a_reader_that_planned_before_keeps_its_files_for_one_day(rows: Store, world: World) -> None:
     rows.admin.alter_topic("t", segment_batches=2)
-    seal_segments(rows.log, rows.object_store, rows.environment)
+    seal_segments(rows)
     before = rows.scan("t", partitions=[0])
     rows.admin.delete_records({T0: 3})
-    vacuum(rows.log, rows.object_store)
+    vacuum(rows)
     assert len(before.to_table()) == 4
 
     world.pass_time(2 * DAY_MS)
-    report = vacuum(rows.log, rows.object_store)
+    report = vacuum(rows)
 
     # The first segment goes with its rows, index and snapshot; in the second lies offset 3.
     assert len(report.paths) == 4

@@ -183,14 +183,14 @@ def test_an_unknown_column_makes_a_producer_look_at_the_topic_again(store: Store
 
 def test_files_of_several_schemas_are_compacted_both_ways(store: Store) -> None:
     write(store, row(2))
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     widened(store)
     write(store, NEW)
     write(store, NEW | {"note": "newer"}, {"id": 6, "at": None, "note": "only this"})
     # A tombstone: every column beside the key is null, those that came later too.
     write(store, {"id": 1, "at": None, "note": None})
     write(store, row(7))
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     rows = read(store)
 
     (compacted,) = store.admin.compact_files("c").compacted

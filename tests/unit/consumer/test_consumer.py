@@ -136,7 +136,7 @@ def test_rows_of_sealed_segments_come_like_others(store: Store, world: World) ->
         for number in range(7):
             producer.send("s", b"%d" % number)
             producer.flush()
-    assert seal_segments(store.log, store.object_store, store.environment)
+    assert seal_segments(store)
     consumer = world.process().consumer(auto_offset_reset="earliest", max_poll_records=2)
     consumer.assign([TopicPartition("s", 0)])
 

@@ -195,8 +195,8 @@ def test_files_after_an_addition_and_after_compaction_continue_the_ids(store: St
     grown = IDS | {("point", "y"): 11, ("note",): 12}
 
     found = [ids_of(pa.schema(list(columns_of(body))[:-1])) for body in data_files(store, "t")]
-    seal_segments(store.log, store.object_store, store.environment)
-    compact_files(store.log, store.object_store, store.environment)
+    seal_segments(store)
+    compact_files(store)
     compacted = columns_of(data_files(store, "t")[0])
 
     assert found[0] == IDS

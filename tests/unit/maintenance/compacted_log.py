@@ -106,13 +106,13 @@ class CompactedLog:
             self.producer(name).abort_transaction()
 
     def seal(self) -> None:
-        seal_segments(self.store.log, self.store.object_store, self.store.environment)
+        seal_segments(self.store)
 
     def compact(self, environment: Environment | None = None, **options: Any) -> KeyCompactionReport:
         """Seal what can be, then make a pass."""
         self.seal()
-        store = self.process()
-        return compact_keys(store.log, self.objects, environment or store.environment, **{"force": True} | options)
+        store = Store(self.objects, environment or Environment())
+        return compact_keys(store, **{"force": True} | options)
 
     def partition(self) -> Partition:
         def look(state: StoreState, slot: int) -> Partition:

@@ -18,7 +18,7 @@ TRANSACTIONS = 40
 
 
 def _work_once(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     store.admin.compact_files()
     store.admin.compact_keys()
 
@@ -72,7 +72,7 @@ def test_compactors_beside_writers_remove_only_rows_with_a_newer_one(tmp_path: P
     for thread in workers:
         thread.join()
     last = process()
-    seal_segments(last.log, last.object_store, last.environment)
+    seal_segments(last)
     last.admin.compact_keys("t")
 
     assert errors == []
@@ -89,7 +89,7 @@ def test_every_kind_of_store_is_compacted_both_ways(any_store: ObjectStore) -> N
     for number in range(6):
         producer.send("t", b"%d" % number, key=b"%d" % (number % 2))
         producer.flush()
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
     merged = store.admin.compact_files("t").compacted
     compacted = store.admin.compact_keys("t").partitions

@@ -130,7 +130,7 @@ class History:
                 log.seal()
             case ("merge",):
                 store = log.process()
-                compact_files(store.log, log.objects, store.environment)
+                compact_files(store)
             case ("compact",):
                 before = log.partition().producers
                 now_ms = log.clock.now_ms

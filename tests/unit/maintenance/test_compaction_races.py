@@ -8,7 +8,6 @@ from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogStartMoved
-from eoslog.storage.environment import Environment
 from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
 
 POINTS = (
@@ -51,7 +50,7 @@ def test_a_pass_that_dies_leaves_no_key_without_its_newest_row(point: str, times
     log.compact()
     assert log.rows() == undisturbed.rows()
     log.clock.now_ms += 8 * DAY_MS
-    vacuum(log.store.log, log.objects)
+    vacuum(log.store)
     assert log.rows() == undisturbed.rows()
     named = {batch.file.path for batch in log.batches() if batch.file is not None}
     files = {info.path for info in log.objects.list("t/") if info.path.endswith(".parquet")}
@@ -76,7 +75,7 @@ def test_a_file_compaction_beside_a_pass_keeps_the_same_rows(point: str) -> None
     undisturbed.compact()
     other = log.process()
 
-    log.compact(At(point, lambda: compact_files(other.log, log.objects, Environment())))
+    log.compact(At(point, lambda: compact_files(other)))
     log.compact()
 
     assert log.rows() == undisturbed.rows()
@@ -109,6 +108,6 @@ def test_readers_that_planned_before_find_their_rows_for_a_day() -> None:
     before = scan.to_table()
     log.compact()
     log.clock.now_ms += DAY_MS // 2
-    vacuum(log.store.log, log.objects)
+    vacuum(log.store)
 
     assert scan.to_table().equals(before)

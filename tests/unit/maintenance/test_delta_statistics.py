@@ -125,8 +125,8 @@ def test_nulls_are_found_after_compaction_by_key(store: Store, tmp_path: Path) -
     write(store, numbers(2.0, None, key=2))
     write(store, numbers(None, 3.0, key=2))
     write(store, numbers(4.0, None, 4.0, key=1))
-    seal_segments(store.log, store.object_store, store.environment)
-    compact_keys(store.log, store.object_store, store.environment, force=True)
+    seal_segments(store)
+    compact_keys(store, force=True)
 
     store.admin.publish("t")
 
@@ -177,7 +177,7 @@ def test_files_without_bounds_are_still_moved_without_changing_data(world: World
         write(store, numbers(value))
         store.admin.publish("t")
 
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     store.admin.compact_files("t")
     other = world.process()
     other.admin.publish("t")
@@ -193,7 +193,7 @@ def test_offsets_of_files_outlive_a_checkpoint(world: World, tmp_path: Path) -> 
         store.admin.publish("t")
     store.admin.alter_topic("t", segment_batches=1)
     other = world.process()
-    seal_segments(other.log, other.object_store, other.environment)
+    seal_segments(other)
 
     other.admin.compact_files("t")
     other.admin.publish("t")

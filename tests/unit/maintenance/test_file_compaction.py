@@ -98,11 +98,11 @@ def produce(
 
 
 def seal(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
-def compact(store: Store, environment: Environment | None = None, **options: Any) -> FileCompactionReport:
-    return compact_files(store.log, store.object_store, environment or store.environment, **options)
+def compact(store: Store, **options: Any) -> FileCompactionReport:
+    return compact_files(store, **options)
 
 
 def partition(store: Store) -> Partition:
@@ -353,7 +353,7 @@ def test_a_compaction_that_dies_leaves_everything_as_it_was_or_done(
     compact(survivor)
     assert everything(survivor) == before
     clock.now_ms += 8 * DAY_MS
-    vacuum(survivor.log, objects)
+    vacuum(survivor)
     assert len(data_files(survivor)) == 1 + sum(batch.file is not None for batch in partition(survivor).active)
     assert everything(Store(objects, Environment())) == before
 
@@ -362,9 +362,9 @@ def test_of_two_compactions_at_once_one_counts(store: Store, objects: MemoryStor
     before = everything(store)
     other = Store(objects, Environment())
 
-    overtaken = At("segment.replacement.overtaken", lambda: None)
+    overtaken = At("segment.compact_files.index_written", lambda: compact(other))
 
-    report = compact(Store(objects, overtaken), At("segment.compact_files.index_written", lambda: compact(other)))
+    report = compact(Store(objects, overtaken))
 
     assert (len(report.compacted), report.lost_races) == (0, 1)
     assert "segment.replacement.overtaken" in overtaken.points
@@ -377,19 +377,18 @@ def test_a_compaction_that_the_log_start_overtakes_is_given_up(store: Store, obj
     topic_id = store.admin.describe_topic("t").topic_id
     entry = LogStartMoved(topic_id=topic_id, partition=0, offset=end, reason="delete_records")
 
-    report = compact(
-        Store(objects, Environment()),
-        At("segment.compact_files.index_written", lambda: store.append(AppendEntry(entry))),
-    )
+    meanwhile = At("segment.compact_files.index_written", lambda: store.append(AppendEntry(entry)))
+
+    report = compact(Store(objects, meanwhile))
 
     assert report.lost_races == 1
     assert partition(store).sealed[0].base_offset == end
 
 
 def test_a_compaction_of_a_topic_that_is_deleted_meanwhile_is_given_up(store: Store, objects: MemoryStore) -> None:
-    report = compact(
-        Store(objects, Environment()), At("segment.compact_files.index_written", lambda: store.admin.delete_topic("t"))
-    )
+    meanwhile = At("segment.compact_files.index_written", lambda: store.admin.delete_topic("t"))
+
+    report = compact(Store(objects, meanwhile))
 
     assert (report.compacted, report.lost_races) == ([], 1)
 
@@ -408,7 +407,7 @@ def test_a_compaction_that_slept_through_another_and_vacuum_is_given_up(
             paused.log.read = runs  # type: ignore[method-assign]
             compact(store)
             clock.now_ms += 8 * DAY_MS
-            vacuum(store.log, objects)
+            vacuum(store)
         return answer
 
     paused.log.read = late  # type: ignore[method-assign]
@@ -435,12 +434,12 @@ def test_readers_that_planned_before_find_their_files_for_a_day(
     before = scan.to_table()
     compact(store)
     clock.now_ms += DAY_MS // 2
-    vacuum(store.log, objects)
+    vacuum(store)
 
     assert scan.to_table().equals(before)
 
     clock.now_ms += DAY_MS
-    vacuum(store.log, objects)
+    vacuum(store)
     assert len(data_files(store)) == 1 + sum(batch.file is not None for batch in partition(store).active)
 
 
@@ -449,7 +448,7 @@ def test_a_file_in_the_new_index_outlives_its_first_index(store: Store, objects:
     compact(store, target_file_bytes=1)
     clock.now_ms += 10 * DAY_MS
 
-    vacuum(store.log, objects)
+    vacuum(store)
 
     assert store.read(lambda state, slot: state.pending_deletions) == ()
     assert everything(Store(objects, Environment())) == before

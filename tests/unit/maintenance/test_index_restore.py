@@ -60,7 +60,7 @@ def write(store: Store, outcomes: str) -> None:
         alone.send("t", b"alone", key=b"a")
         alone.flush()
     spanning.abort_transaction()
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
 def sealed(store: Store) -> tuple[SealedSegment, ...]:
@@ -191,7 +191,7 @@ def test_producers_that_expired_since_are_still_in_the_snapshot_that_lists_them(
 
 def test_files_of_compacted_segments_are_restored_too(store: Store) -> None:
     segments = len(sealed(store))
-    compact_files(store.log, store.object_store, store.environment)
+    compact_files(store)
     before = bodies(store)
     assert len(sealed(store)) < segments
     store.object_store.delete(list(before))
@@ -239,7 +239,7 @@ def test_neither_state_nor_reader_nor_work_on_segments_depends_on_derived_files(
     cold = Store(memory_store, Environment(), LogConfig())
     assert cold.read(lambda state, slot: state) == state
     assert {isolation: rows(cold, isolation) for isolation in before} == before
-    compact_files(cold.log, cold.object_store, cold.environment)
+    compact_files(cold)
     assert {isolation: rows(cold, isolation) for isolation in before} == before
     write(cold, "ca")
     assert rows(cold, "read_committed")[: len(before["read_committed"])] == before["read_committed"]

@@ -50,7 +50,7 @@ def write_both(store: Store) -> None:
 
 
 def seal(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
 def batches(store: Store) -> list[Batch]:
@@ -114,7 +114,7 @@ def test_a_compacted_file_has_those_of_each_of_its_batches(objects: MemoryStore)
     write_both(store)
     seal(store)
 
-    compact_files(store.log, store.object_store, store.environment)
+    compact_files(store)
 
     assert len({batch.file.path for batch in batches(store) if batch.file is not None}) == 1
     assert statistics(store) == [FIRST, SECOND, FIRST, SECOND]
@@ -125,7 +125,7 @@ def test_a_compacted_batch_keeps_its_own_which_still_bound_what_is_left(objects:
     write_both(store)
     seal(store)
 
-    compact_keys(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store, force=True)
 
     assert [batch.record_count for batch in batches(store)] == [1, 1]
     assert statistics(store) == [FIRST, SECOND]
@@ -140,7 +140,7 @@ def test_a_batch_of_which_compaction_left_no_row_has_none(objects: MemoryStore) 
     batch = batches(store)[0]
     seal(store)
 
-    compact_keys(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store, force=True)
 
     assert batch.statistics == '{"carrier":[0,"UA","UA"],"miles":[0,1,1]}'
     assert [left.statistics for left in batches(store) if left.record_count == 0] in ([], [None])

@@ -61,12 +61,12 @@ def write(store: Store, *keys: int, commit: bool = True, name: str = "p", versio
 
 
 def seal(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
 def compact(store: Store) -> None:
     seal(store)
-    compact_files(store.log, store.object_store, store.environment)
+    compact_files(store)
 
 
 def newest(store: Store) -> list[dict[str, Any]]:
@@ -237,7 +237,7 @@ def test_compaction_by_key_and_deletion_change_data(world: World, tmp_path: Path
     store.admin.publish("t")
 
     seal(store)
-    compact_keys(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store, force=True)
     store.admin.publish("t")
     compacted = changes(newest(store))
     after = keys(store, tmp_path)
@@ -298,7 +298,7 @@ def test_rows_compacted_by_key_and_new_rows_have_a_version_each(world: World, tm
         write(store, key)
     before = store.admin.publish("t")
     seal(store)
-    compact_keys(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store, force=True)
     write(store, 3)
 
     after = store.admin.publish("t")
@@ -578,7 +578,7 @@ def test_old_versions_are_deleted_after_a_month(world: World, tmp_path: Path) ->
         store.admin.publish("t")
     world.pass_time(31 * 24 * 3600 * 1000)
 
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
     left = sorted(info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/"))
     assert next(name for name in left if name.endswith(".json")) == f"{100:020d}.json"
@@ -615,7 +615,7 @@ def test_a_table_whose_files_go_becomes_empty_first(store: Store, tmp_path: Path
         store.admin.alter_topic("t", publish="none")
         store.admin.delete_records({TopicPartition("t", 0): 2})
 
-    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+    vacuum(store, deleted_file_retention_ms=0)
 
     assert keys(store, tmp_path) == []
 
@@ -627,10 +627,10 @@ def test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed(store: Store, 
     store.admin.delete_records({TopicPartition("t", 0): 2})
     faulty(store).deny("t/_delta_log/")
 
-    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+    vacuum(store, deleted_file_retention_ms=0)
     kept = keys(store, tmp_path)
     faulty(store).heal()
-    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+    vacuum(store, deleted_file_retention_ms=0)
 
     assert kept == [1, 2]
     assert keys(store, tmp_path) == []
@@ -759,7 +759,7 @@ def test_a_checkpoint_stays_while_readers_start_there(world: World) -> None:
     store.object_store.put("t/_delta_log/_last_checkpoint", named)
     world.pass_time(31 * 24 * 3600 * 1000)
 
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
     left = [info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/")]
     assert min(left) == f"{100:020d}.checkpoint.parquet"
@@ -777,7 +777,7 @@ def test_vacuum_keeps_a_damaged_delta_log_and_fails_for_no_other(world: World) -
     before = [info.path for info in store.object_store.list("t/_delta_log/")]
     world.pass_time(31 * 24 * 3600 * 1000)
 
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
     assert [info.path for info in store.object_store.list("t/_delta_log/")] == before
 

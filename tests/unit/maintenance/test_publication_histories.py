@@ -97,14 +97,14 @@ class History:
                 (producer.commit_transaction if commits else producer.abort_transaction)()
                 self.open.remove(name)
             case ("seal",):
-                seal_segments(store.log, store.object_store, store.environment)
+                seal_segments(store)
             case ("compact files" | "compact keys" as step,):
                 is_published = store.admin.describe_topic("t").config.is_published
                 self.has_mixed_files |= bool(self.shown) and not is_published
                 if step == "compact files":
-                    compact_files(store.log, store.object_store, store.environment)
+                    compact_files(store)
                 else:
-                    compact_keys(store.log, store.object_store, store.environment, force=True)
+                    compact_keys(store, force=True)
             case ("overwrite", partition, keys):
                 columns = {"key": keys, "text": [f"overwritten {key}" for key in keys]}
                 names = store.scan("t").schema.names[2:]
@@ -193,7 +193,7 @@ def test_the_newest_version_outlives_vacuum(config: TopicConfig, history: list[t
     topic = History(config)
     for step in history:
         topic.take(step)
-        vacuum(topic.store.log, topic.store.object_store, deleted_file_retention_ms=0)
+        vacuum(topic.store, deleted_file_retention_ms=0)
 
         if topic.shown:
             with tempfile.TemporaryDirectory() as directory:

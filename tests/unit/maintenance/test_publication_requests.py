@@ -110,13 +110,13 @@ def test_the_topics_of_one_step_are_compared_with_one_state(world: World, store:
 
 
 def _compact_files(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
-    assert compact_files(store.log, store.object_store, store.environment, topic="t07").compacted
+    seal_segments(store)
+    assert compact_files(store, topic="t07").compacted
 
 
 def _compact_keys(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
-    compact_keys(store.log, store.object_store, store.environment, topic="t07", force=True)
+    seal_segments(store)
+    compact_keys(store, topic="t07", force=True)
 
 
 def _create_again(store: Store) -> None:
@@ -168,7 +168,7 @@ def test_a_table_that_became_empty_while_its_topic_was_not_published_gets_its_ro
     coordinator.publish()
 
     other.admin.alter_topic("t07", publish="none")
-    vacuum(other.log, other.object_store, deleted_file_retention_ms=0)
+    vacuum(other, deleted_file_retention_ms=0)
     emptied = row_places(store.object_store, "t07")
     other.admin.alter_topic("t07", publish="delta")
     coordinator.publish()
@@ -280,7 +280,7 @@ def test_one_process_opens_a_delta_log_once(world: World) -> None:
     store.admin.publish("t07")
     for key in range(4):
         write(store, "t07", key)
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
     def publish() -> None:
         assert store.admin.publish("t07").version == 1
@@ -333,7 +333,7 @@ def test_a_process_does_not_mix_a_deleted_delta_log_with_the_one_written_since(w
     for key in range(4):
         write(store, "t07", key)
     other.admin.publish("t07")
-    seal_segments(other.log, other.object_store, other.environment)
+    seal_segments(other)
     store.object_store.delete([info.path for info in store.object_store.list("t07/_delta_log/")])
     for key in range(3):
         write(store, "t07", 10 + key)

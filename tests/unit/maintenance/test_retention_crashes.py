@@ -87,9 +87,9 @@ def _life(store: Store, clock: _Clock) -> None:
         store.admin.create_partitions("by_hand", 3)
     clock.now_ms += 8 * DAY_MS
     coordinator.apply_retention()
-    vacuum(store.log, store.object_store)
+    vacuum(store)
     clock.now_ms += 8 * DAY_MS
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
 
 def _derivable_files(state: StoreState, slot: int) -> list[str]:

@@ -50,7 +50,7 @@ def _transactions(store: Store, outcomes: str) -> None:
 
 
 def _seal(store: Store) -> int:
-    return len(seal_segments(store.log, store.object_store, store.environment))
+    return len(seal_segments(store))
 
 
 def _sealed(store: Store) -> tuple[SealedSegment, ...]:
@@ -172,18 +172,18 @@ def test_sealing_now_takes_small_and_young_segments_of_the_named_topics_alone(st
             producer.send(topic, b"v", key=b"k")
     before = _rows(store, "read_uncommitted")
 
-    sealed = seal_now(store.log, store.object_store, store.environment, ["t", "t2"])
+    sealed = seal_now(store, ["t", "t2"])
 
     assert [(each.base_offset, each.end_offset) for each in sealed] == [(0, 4), (0, 1)]
     assert (_active(store), _active(store, "t2"), _active(store, "other")) == (0, 0, 1)
     assert _rows(store, "read_uncommitted") == before
-    assert seal_now(store.log, store.object_store, store.environment, ["t"]) == []
+    assert seal_now(store, ["t"]) == []
 
 
 def test_sealing_now_keeps_the_size_of_segments_and_stops_at_the_last_stable_offset(store: Store) -> None:
     _transactions(store, "ccco")
 
-    sealed = seal_now(store.log, store.object_store, store.environment, ["t"])
+    sealed = seal_now(store, ["t"])
 
     assert [(each.base_offset, each.end_offset) for each in sealed] == [(0, 4), (4, 6)]
     assert _active(store) == 1
@@ -200,7 +200,7 @@ def test_sealing_now_ends_although_another_process_writes_all_the_time(memory_st
 
     busy = Store(memory_store, Busy())
 
-    assert len(seal_now(busy.log, memory_store, busy.environment, ["t"])) == 1
+    assert len(seal_now(busy, ["t"])) == 1
     assert _active(store) == 2
 
 
@@ -218,7 +218,7 @@ def test_sealing_now_passes_over_a_topic_that_is_deleted_meanwhile(memory_store:
 
     process = Store(memory_store, Deletes())
 
-    assert len(seal_now(process.log, memory_store, process.environment, ["t", "gone"])) == 1
+    assert len(seal_now(process, ["t", "gone"])) == 1
 
 
 def _wide(store: Store, partitions: int, batches: int = 1) -> None:
@@ -232,7 +232,7 @@ def _wide(store: Store, partitions: int, batches: int = 1) -> None:
 
 def _records_of_seal(store: Store) -> int:
     before = _newest_slot(store)
-    seal_now(store.log, store.object_store, store.environment, ["wide"])
+    seal_now(store, ["wide"])
     return _newest_slot(store) - before
 
 
@@ -268,11 +268,11 @@ def test_a_segment_that_another_process_seals_first_keeps_no_other_from_its_reco
         def reached(self, crash_point: str) -> None:
             if crash_point == "segment.seal.files_written" and not other.read(_sealed_partitions):
                 topic, partition = other.read(_first_partition)
-                seal_segment(other.log, memory_store, other.environment, topic, partition, 1)
+                seal_segment(other, topic, partition, 1)
 
     process = Store(memory_store, SealsOne())
 
-    assert len(seal_now(process.log, memory_store, process.environment, ["wide"])) == 2
+    assert len(seal_now(process, ["wide"])) == 2
     assert store.read(_sealed_partitions) == [1, 1, 1]
 
 

@@ -38,7 +38,7 @@ class Truncation:
         with self.store.producer() as producer:
             producer.send_table("t", pa.table({"value": range(ROWS)}, schema=schema))
         if sealed:
-            assert seal_segments(self.store.log, self.store.object_store, self.store.environment)
+            assert seal_segments(self.store)
         self._starts = [(0, 0)]
         self.publish(self.world.process())
 

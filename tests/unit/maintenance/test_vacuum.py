@@ -79,7 +79,7 @@ def _paths(store: Store) -> set[str]:
 
 
 def _vacuum(store: Store, **options: int | bool) -> VacuumReport:
-    return vacuum(store.log, store.object_store, **options)  # type: ignore[arg-type]
+    return vacuum(store, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("files_are_objects")
@@ -108,7 +108,7 @@ def test_a_retention_that_may_break_reads_is_warned_of(store: Store, caplog: pyt
 
 def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock: _Clock) -> None:
     _produce(store, 10)
-    assert len(seal_segments(store.log, store.object_store, store.environment)) == 5
+    assert len(seal_segments(store)) == 5
     clock.now_ms += 8 * DAY_MS
 
     assert _vacuum(store).paths == []
@@ -275,7 +275,7 @@ def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
     store: Store, clock: _Clock, deleted: int
 ) -> None:
     _produce(store, 4)
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     overwritten = _paths(store)
     topic_id = store.admin.describe_topic("t").topic_id
     store.append(Applying(lambda draft: replace_rows(draft, topic_id)))
@@ -301,7 +301,7 @@ def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
 
 def test_without_an_index_in_use_vacuum_deletes_nothing(store: Store, clock: _Clock) -> None:
     _produce(store, 4)
-    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    sealed, *_ = seal_segments(store)
     store.object_store.delete([sealed.index.path])
     before = _paths(store)
     clock.now_ms += 30 * DAY_MS
@@ -314,7 +314,7 @@ def test_without_an_index_in_use_vacuum_deletes_nothing(store: Store, clock: _Cl
 
 def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> None:
     _produce(store, 4)
-    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    sealed, *_ = seal_segments(store)
     store.object_store.delete([sealed.index.path])
 
     with pytest.raises(CorruptRecord, match=sealed.index.path):
@@ -346,7 +346,7 @@ def test_dropped_files_wait_for_readers_after_their_slot_is_gone(store: Store, c
 @pytest.mark.parametrize("damage", ["damaged", "missing"])
 def test_a_dropped_segment_without_its_index_goes_after_its_readers(store: Store, clock: _Clock, damage: str) -> None:
     _produce(store, 4)
-    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    sealed, *_ = seal_segments(store)
     planned = store.scan("t")
     everything = _paths(store)
     if damage == "damaged":

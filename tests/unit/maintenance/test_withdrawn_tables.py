@@ -63,7 +63,7 @@ def store(world: World) -> Store:
 
 
 def vacuum_all(store: Store) -> None:
-    vacuum(store.log, store.object_store, staged_max_age_ms=0, deleted_file_retention_ms=0)
+    vacuum(store, staged_max_age_ms=0, deleted_file_retention_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_vacuum_that_dies_leaves_a_table_whose_files_exist_and_the_next_one_en
     world: World, store: Store, monkeypatch: pytest.MonkeyPatch, change: str, point: tuple[str, int]
 ) -> None:
     monkeypatch.setattr(delta_log, "CHECKPOINT_VERSIONS", 1)
-    seal_segments(store.log, store.object_store, store.environment)
-    assert compact_files(store.log, store.object_store, store.environment).compacted
+    seal_segments(store)
+    assert compact_files(store).compacted
     UNUSED[change](store)
     dying = world.process()
     dies_at(dying, *point)

@@ -96,13 +96,13 @@ def _life(store: Store, clock: _Clock, committed: list[bytes]) -> None:
             producer.send("t", value + b"'", key=key + b"'")
             getattr(producer, f"{outcome}_transaction")()
         committed.append(value)
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     store.admin.compact_files()
     store.admin.compact_keys("t")
     store.admin.compact_files("t", now=True)
     store.log.checkpoint()
     clock.now_ms += 8 * DAY_MS
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])

@@ -117,7 +117,7 @@ def test_a_commit_under_way_is_refused_after_vacuum_may_have_run(store: Store, w
 
     def vacuum_after_long() -> None:
         world.pass_time(30 * DAY_MS)
-        vacuum(store.log, store.object_store)
+        vacuum(store)
 
     asleep_at(process, "log.slot.before_put", vacuum_after_long)
 
@@ -135,7 +135,7 @@ def test_a_commit_that_lands_before_the_horizon_keeps_its_files_however_old(stor
     cleaner = world.process()
     slept = asleep_at(cleaner, "log.slot.before_put", producer.commit_transaction)
 
-    vacuum(cleaner.log, cleaner.object_store)
+    vacuum(cleaner)
 
     assert slept
     assert values(world.process()) == [b"kept"]

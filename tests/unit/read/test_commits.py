@@ -45,7 +45,7 @@ def write(store: Store, *topics: str, name: str = "etl", value: bytes = b"x") ->
 
 
 def seal(store: Store) -> None:
-    assert seal_segments(store.log, store.object_store, store.environment)
+    assert seal_segments(store)
 
 
 def test_a_commit_is_all_that_its_slot_committed_over_the_topics(store: Store, world: World) -> None:
@@ -220,7 +220,7 @@ def run(store: Store, steps: list[tuple[Any, ...]]) -> None:
                 with store.producer() as producer:
                     producer.send(topic, b"%d" % number, partition=partition)
             case ("seal",):
-                seal_segments(store.log, store.object_store, store.environment)
+                seal_segments(store)
 
 
 @settings(max_examples=60)

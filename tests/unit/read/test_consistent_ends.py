@@ -110,7 +110,7 @@ class Writers:
                 with self._store.producer() as producer:
                     producer.send("t", b"plain", partition=partition)
             case ("seal",):
-                seal_segments(self._store.log, self._store.object_store, self._store.environment)
+                seal_segments(self._store)
 
 
 @settings(max_examples=60)
@@ -240,7 +240,7 @@ def test_without_an_open_transaction_no_index_is_read() -> None:
     store = new_store()
     for _ in range(6):
         send(store, "load", 0, 1, 2)
-    assert seal_segments(store.log, store.object_store, store.environment)
+    assert seal_segments(store)
     partitions = partitions_of(store)
     before = store.requests.total()
 

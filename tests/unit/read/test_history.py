@@ -179,7 +179,7 @@ def test_the_history_has_every_change_of_a_topic(store: Store, world: World) -> 
         write(store, "a")
     store.admin.alter_topic("a", retention_ms=1000)
     store.admin.create_partitions("a", 3)
-    assert seal_segments(store.log, store.object_store, store.environment)
+    assert seal_segments(store)
     assert store.admin.delete_records({TopicPartition("a", 0): 2}) == {TopicPartition("a", 0): 2}
     before = [each for each in store.history("a") if each.operation != "append"]
     store.admin.delete_topic("a")
@@ -382,7 +382,7 @@ def run(store: Store, steps: list[tuple[Any, ...]]) -> None:
                 with store.producer() as producer:
                     producer.send_table(topic, pa.table({"value": pa.array([b"v"] * count, pa.binary())}))
             case ("seal",):
-                seal_segments(store.log, store.object_store, store.environment)
+                seal_segments(store)
 
 
 @settings(max_examples=60)

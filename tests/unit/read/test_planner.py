@@ -145,7 +145,7 @@ def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
         ]
 
     before = plans()
-    assert seal_segments(store.log, store.object_store, store.environment)
+    assert seal_segments(store)
 
     assert plans() == before
 
@@ -169,7 +169,7 @@ def test_a_snapshot_of_an_early_slot_reads_no_later_index(memory_store: ObjectSt
         for number in range(20):
             producer.send("t", b"%d" % number)
             producer.flush()
-    seal_segments(store.log, memory_store, environment)
+    seal_segments(store)
     early = store.scan("t", starting_offsets={0: 1}, ending_offsets={0: 2}, columns=["_slot"]).to_table()["_slot"][0]
     other = Store(memory_store, environment)
     other.scan("t", isolation_level="snapshot", slot=1)

@@ -62,16 +62,16 @@ def write(store: Store, *, batches: int = 10, **config: Any) -> None:
 
 
 def seal(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
 def shape(store: Store, form: str) -> None:
     if form != "active":
         seal(store)
     if form == "merged":
-        compact_files(store.log, store.object_store, store.environment)
+        compact_files(store)
     if form == "compacted":
-        compact_keys(store.log, store.object_store, store.environment, force=True)
+        compact_keys(store, force=True)
 
 
 @pytest.mark.parametrize("form", ["active", "sealed", "merged", "compacted"])

@@ -56,7 +56,7 @@ def test_rows_are_counted_before_they_are_handed_over(store: Store) -> None:
 
 
 def test_a_compacted_file_is_one_and_control_rows_lie_in_none(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
     store.admin.compact_files("t")
     told: list[Progress] = []
 

@@ -169,7 +169,7 @@ def test_the_columns_are_the_same_once_a_segment_is_sealed(memory_store: ObjectS
         getattr(producer, f"{end}_transaction")()
     before = rows(store, isolation_level="read_uncommitted", include_control_rows=True)
 
-    assert seal_segments(store.log, store.object_store, store.environment)
+    assert seal_segments(store)
 
     assert rows(store, isolation_level="read_uncommitted", include_control_rows=True) == before
 

@@ -76,7 +76,7 @@ def requests(store: Store, call: Callable[[], object]) -> dict[str, int]:
 
 
 def seal(store: Store) -> int:
-    return len(seal_segments(store.log, store.object_store, store.environment))
+    return len(seal_segments(store))
 
 
 def data_files(store: Store) -> list[str]:

@@ -84,7 +84,7 @@ def requests(store: Store, call: Callable[[], object]) -> dict[str, int]:
 
 
 def seal(store: Store, topic: str = "t") -> int:
-    return len(seal_now(store.log, store.object_store, store.environment, [topic]))
+    return len(seal_now(store, [topic]))
 
 
 def pass_time(store: Store, hours: int) -> None:

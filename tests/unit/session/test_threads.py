@@ -38,7 +38,7 @@ def filled_store(store: Store) -> Store:
     store.admin.create_topic("t", config=TopicConfig(segment_batches=2))
     for number in range(5):
         send(store, b"%d" % number)
-        seal_segments(store.log, store.object_store, store.environment)
+        seal_segments(store)
     damaged = next(info.path for info in store.object_store.list("t/") if info.path.endswith(".snapshot"))
     store.object_store.put(damaged, b"damaged")
     return store

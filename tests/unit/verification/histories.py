@@ -55,7 +55,7 @@ def small_history(store: Store) -> Store:
         alone.send("t", b"alone", key=b"a")
         alone.flush()
         if number == 2:
-            seal_segments(store.log, store.object_store, store.environment)
+            seal_segments(store)
             store.log.checkpoint()
     producer.begin_transaction()
     producer.send("t", b"last")

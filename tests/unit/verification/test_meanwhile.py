@@ -124,7 +124,7 @@ def test_a_partition_written_and_sealed_during_its_listing_has_no_orphan(
 
     def write_and_seal(other: Store) -> None:
         send(other, 4)
-        seal_segments(other.log, other.object_store, other.environment)
+        seal_segments(other)
 
     assert verified(world, f"{prefix}0/", write_and_seal, before_the_first=True) == []
 

@@ -99,7 +99,7 @@ class History:
         if step[0] == "write":
             self._write(step[1], step[2])
         elif step[0] == "seal":
-            seal_segments(self.store.log, self.store.object_store, self.store.environment)
+            seal_segments(self.store)
         elif step[0] == "read":
             self.read()
         elif step[0] == "restart":

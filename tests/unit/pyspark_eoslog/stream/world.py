@@ -64,7 +64,7 @@ def produce(store: eoslog.Store, *numbers: int, topic: str = "in", partition: in
 
 
 def seal(store: eoslog.Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
 def rows(stream: EosLogStreamReader, start: Any, end: Any) -> list[int]:

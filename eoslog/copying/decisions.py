@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.log.slots import CheckpointReference
 from eoslog.session.description import COPY_DIRECTORY
+from eoslog.session.session import Session
 from eoslog.state.entry_fields import Hex, Milliseconds, SharedPosition
 from eoslog.storage.conditional_put import put_once
-from eoslog.storage.environment import Environment
-from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+from eoslog.storage.object_store import ObjectNotFound
 from eoslog.wording import first_problem
 
 FORMAT_VERSION = 1
@@ -71,9 +71,9 @@ _DECISION: TypeAdapter[Decision] = TypeAdapter(Annotated[Decision, Field(discrim
 class Decisions:
     """The decisions at one target, as far as this process has read them."""
 
-    def __init__(self, target: ObjectStore, environment: Environment) -> None:
-        self._target = target
-        self._environment = environment
+    def __init__(self, target: Session) -> None:
+        self._target = target.object_store
+        self._environment = target.environment
         self.begun: CopyBegun | None = None
         self.plan: CopyPlanned | None = None
         """The last plan."""

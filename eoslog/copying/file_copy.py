@@ -16,14 +16,13 @@ from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.segment_index import batches_of_index
-from eoslog.log.log import Log
 from eoslog.maintenance.vacuum import referenced_files
+from eoslog.session.session import Session
 from eoslog.state.entry_fields import FileReference, SharedPosition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Batch
 from eoslog.state.partitions import check_file_place
 from eoslog.state.store_state import StoreState
-from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 from eoslog.verification.findings import READS_BEFORE_REPORT, Progress
 from eoslog.wording import without_code
@@ -65,9 +64,8 @@ class FileCopy:
     """Copies the files that one state names.
 
     Args:
-        source: the log of the source.
-        target: the object store of the target.
-        environment: has the failpoints.
+        source: the store that has the files.
+        target: the place of the copy. Its process has the failpoints.
         state: the state of the copy.
         shared: where the source had data files in shared objects, by path.
         may_have_files: False if no run has copied files to the target. Then nothing is listed there.
@@ -76,19 +74,18 @@ class FileCopy:
 
     def __init__(
         self,
-        source: Log[StoreState],
-        target: ObjectStore,
-        environment: Environment,
+        source: Session,
+        target: Session,
         state: StoreState,
         *,
         shared: Mapping[str, SharedPosition],
         may_have_files: bool,
         progress: Progress,
     ) -> None:
-        self._log = source
-        self._source = source.store
-        self._target = target
-        self._environment = environment
+        self._log = source.log
+        self._source = source.object_store
+        self._target = target.object_store
+        self._environment = target.environment
         self._state = state
         self._shared = shared
         self._may_have_files = may_have_files

@@ -22,7 +22,6 @@ from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped, files_a
 from eoslog.copying.identity import with_new_identity
 from eoslog.errors import CorruptRecord, InvalidRequest, NotAStore, StoreAlreadyExists, StoreUnavailable
 from eoslog.log.checkpoint import read_checkpoint, write_checkpoint
-from eoslog.log.log import Log
 from eoslog.log.slots import CheckpointEntry, CheckpointReference, SlotRecord, encode_line, slot_body, slot_path
 from eoslog.session.description import (
     DESCRIPTION_PATH,
@@ -36,11 +35,10 @@ from eoslog.session.description import (
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.partitions import shared_positions
-from eoslog.state.store_state import StoreState
 from eoslog.storage.conditional_put import put_once
 from eoslog.storage.probe import probe_put_if_absent
 from eoslog.verification.findings import Finding, Progress, Severity, no_progress
-from eoslog.verification.store_checks import verify
+from eoslog.verification.store_checks import fresh_session, verify
 from eoslog.wording import quoted
 
 _logger = logging.getLogger(__name__)
@@ -81,7 +79,7 @@ class StoreCopy:
         self._environment = target.environment
         self._has_new_identity = new_identity
         self._progress = progress
-        self._decisions = Decisions(self._store, self._environment)
+        self._decisions = Decisions(target)
         self._own_checkpoint: CheckpointReference | None = None
         """The checkpoint of the last plan that this run made."""
         self._may_have_files = True
@@ -266,9 +264,8 @@ class StoreCopy:
             raise FileDropped(str(error)) from None
         may_have_files, self._may_have_files = self._may_have_files, True
         return FileCopy(
-            self._source.log,
-            self._store,
-            self._environment,
+            self._source,
+            self._target,
             state,
             shared=plan.shared,
             may_have_files=may_have_files,
@@ -325,10 +322,9 @@ class StoreCopy:
         Raises:
             CorruptRecord: there is an error.
         """
-        log: Log[StoreState] = Log(self._store, StoreMachine(), self._environment, self._source.log.config)
-        log.adopt_slot_retention(description.slot_retention_ms)
+        session = fresh_session(self._target, description)
         store_id = description.store_id
-        findings = list(verify(log, DESCRIPTION_PATH, store_id, topic=None, with_data=False, progress=self._progress))
+        findings = list(verify(session, store_id, topic=None, with_data=False, progress=self._progress))
         errors = [each for each in findings if each.severity is Severity.ERROR]
         if errors:
             raise CorruptRecord(

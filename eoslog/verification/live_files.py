@@ -12,8 +12,8 @@ from typing import TypeVar
 from eoslog.errors import CorruptRecord
 from eoslog.format.checked_files import read_file
 from eoslog.format.segment_index import iterate_segment_index
-from eoslog.log.log import Log
 from eoslog.maintenance.vacuum import DroppedFiles
+from eoslog.session.session import Session
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch, Partition, SealedSegment
@@ -25,12 +25,13 @@ T = TypeVar("T")
 class Live:
     """A store that other processes may change at the same time."""
 
-    def __init__(self, log: Log[StoreState]) -> None:
-        self.log = log
+    def __init__(self, session: Session) -> None:
+        self.store = session.object_store
+        self._log = session.log
 
     def read(self, function: Callable[[StoreState], T]) -> T:
         """Return the result of a function of the newest state."""
-        return self.log.read(lambda state, slot: function(state))
+        return self._log.read(lambda state, slot: function(state))
 
     def has_segment(self, partition_id: PartitionId, segment: SealedSegment) -> bool:
         """Return True if the log still names a sealed segment with these files."""
@@ -92,7 +93,7 @@ class Live:
         except CorruptRecord:
             # The index was dropped meanwhile, or it is damaged. A damaged index hides which files it names.
             return set()
-        dropped = DroppedFiles(self.log.store, pending_deletions)
+        dropped = DroppedFiles(self.store, pending_deletions)
         return {path for path in paths - named if not dropped.may_name(path)}
 
     def _in_index(self, segment: SealedSegment, path: str) -> bool:
@@ -103,7 +104,7 @@ class Live:
             return False
 
     def _files_in(self, segment: SealedSegment) -> Iterator[str]:
-        body = read_file(self.log.store, segment.index)
+        body = read_file(self.store, segment.index)
         for batch in iterate_segment_index(body, segment.index.path):
             if batch.file is not None:
                 yield batch.file.path

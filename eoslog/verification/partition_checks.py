@@ -336,7 +336,7 @@ class PartitionVerification:
         with_data: bool,
     ) -> None:
         self._live = live
-        self._store: ObjectStore = live.log.store
+        self._store = live.store
         self._state = state
         self._slot = slot
         self._topic = topic

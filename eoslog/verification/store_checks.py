@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eoslog.errors import CorruptRecord, NotAStore
-from eoslog.log.log import Log
 from eoslog.log.slots import SLOTS
 from eoslog.session.description import DESCRIPTION_PATH, StoreDescription, decode_description
 from eoslog.session.session import Session
@@ -35,9 +34,9 @@ def verify_store(store: Session, topic: str | None, with_data: bool, progress: P
     """Yield the findings of a store; see ``Admin.verify``."""
     description, found = read_stored_description(store)
     yield from found
-    log = fresh_session(store, description).log
+    session = fresh_session(store, description)
     store_id = None if description is None else description.store_id
-    yield from verify(log, DESCRIPTION_PATH, store_id, topic=topic, with_data=with_data, progress=progress)
+    yield from verify(session, store_id, topic=topic, with_data=with_data, progress=progress)
 
 
 def fresh_session(store: Session, description: StoreDescription | None) -> Session:
@@ -101,19 +100,12 @@ def _is_open(state: StoreState, transactional_id: str, start_slot: int) -> bool:
 
 
 def verify(
-    log: Log[StoreState],
-    description_path: str,
-    store_id: str | None,
-    *,
-    topic: str | None,
-    with_data: bool,
-    progress: Progress,
+    session: Session, store_id: str | None, *, topic: str | None, with_data: bool, progress: Progress
 ) -> Iterator[Finding]:
     """Yield the findings of a store.
 
     Args:
-        log: the log of the store. Nothing is appended.
-        description_path: the path of the store's description.
+        session: opened for the verification. Nothing is appended.
         store_id: the store id in the description; None if the description cannot be read.
         topic: check only the files of this topic; None checks all. The log is always checked.
         with_data: read all data files and check their rows. Otherwise check only their presence and length.
@@ -124,18 +116,19 @@ def verify(
         UnsupportedFormat: a newer version wrote a record or a checkpoint.
         StoreUnavailable, StoreAccessDenied: the store cannot be read.
     """
+    store = session.object_store
     if topic is None:
-        yield from find_irregular(log.store)
-    verification, found = verify_state(log, description_path, store_id, progress)
+        yield from find_irregular(store)
+    verification, found = verify_state(session, store_id, progress)
     yield from found
     state, slot = verification.state, verification.slot
     if state is None:
         return
-    live = Live(log)
-    yield from conditions(live, state, log.store.clock.now_ms())
+    live = Live(session)
+    yield from conditions(live, state, store.clock.now_ms())
     chosen = _chosen_partitions(state, topic)
     # After the state was read, so that the LIST has each shared object that it names.
-    shared = log.store.list(SHARED_OBJECTS) if shared_positions(state) else ()
+    shared = store.list(SHARED_OBJECTS) if shared_positions(state) else ()
     shared_bytes = {info.path: info.size for info in shared}
     for number, (each, partition_id) in enumerate(chosen):
         progress("partitions", number, len(chosen))
@@ -145,23 +138,21 @@ def verify(
         yield from partition.findings()
     progress("partitions", len(chosen), len(chosen))
     if topic is None:
-        yield from find_unexpected(live, description_path, verification.checkpoint_objects)
+        yield from find_unexpected(live, verification.checkpoint_objects)
 
 
-def verify_state(
-    log: Log[StoreState], description_path: str, store_id: str | None, progress: Progress
-) -> tuple[LogVerification, list[Finding]]:
+def verify_state(session: Session, store_id: str | None, progress: Progress) -> tuple[LogVerification, list[Finding]]:
     """Verify the log and the state that it leads to, but not the files that it names.
 
     Raises:
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied
     """
-    verification, found = verify_log(log, progress)
+    verification, found = verify_log(session.log, progress)
     state = verification.state
     if state is not None:
         if store_id is not None and state.store_id != store_id:
             of_log = state.store_id
-            found.append(finding(Kind.DESCRIPTION_DIFFERS, description_path, described=store_id, of_log=of_log))
+            found.append(finding(Kind.DESCRIPTION_DIFFERS, DESCRIPTION_PATH, described=store_id, of_log=of_log))
         found += [of_broken(broken, state) for broken in broken_in_store(state, verification.slot)]
     return verification, found
 

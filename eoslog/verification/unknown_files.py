@@ -10,7 +10,7 @@ from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.log.append_client import APPEND_KEY_PATH
 from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of
-from eoslog.session.description import COPY_DIRECTORY
+from eoslog.session.description import COPY_DIRECTORY, DESCRIPTION_PATH
 from eoslog.state.entry_fields import SHARED_OBJECT, SHARED_OBJECTS, shared_object_time_ms
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
 from eoslog.state.partitions import newest_deletable_ms, shared_positions
@@ -69,17 +69,16 @@ def find_irregular(store: ObjectStore) -> Iterator[Finding]:
             yield finding(Kind.NOT_AN_OBJECT, path, what=what)
 
 
-def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
+def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Finding]:
     """List all objects once and report those that the log does not name.
 
     Objects of partitions of existing topics are left out, because ``PartitionVerification`` checks them.
 
     Args:
         live: the store.
-        description_path: the path of the store's description.
         checkpoint_objects: the objects of the checkpoints that the log names.
     """
-    store = live.log.store
+    store = live.store
     unknown, old_checkpoints, old_shared = _Unknown(), Unreferenced(), Unreferenced()
     probes = 0
     of_topics: set[str] = set()
@@ -89,7 +88,7 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
         now_ms = store.clock.now_ms()
         path = info.path
         data = _DATA.fullmatch(path)
-        if path == description_path or (path.startswith(SLOTS) and slot_of(path) is not None):
+        if path == DESCRIPTION_PATH or (path.startswith(SLOTS) and slot_of(path) is not None):
             continue
         if path.startswith(CHECKPOINTS) and _CHECKPOINT.fullmatch(path[len(CHECKPOINTS) :]):
             # Objects of replaced checkpoints are deleted after some time, so report only old ones.

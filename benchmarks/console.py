@@ -29,7 +29,7 @@ from eoslog.session.store_machine import StoreMachine
 from eoslog.state.entries import Entry
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, TransactionEnded
-from eoslog.state.transaction_requests import InitProducerId, end_request
+from eoslog.state.transaction_requests import InitProducerId, TransactionContent, end_request
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound, StoredObject
@@ -195,11 +195,13 @@ def _micro_batch(job: str, version: int, now_ms: int) -> CommitJob:
         job_id=job,
         owner="run",
         take_over=True,
-        batches=(),
-        upload_ms=now_ms,
-        application_version=ApplicationVersion(application_id=job, sink="*", version=version, query_id="query"),
-        task_count=4,
-        summary=CommitSummary(operation="append", duration_ms=1000, query_id="query", batch_id=version, engine="spark"),
+        content=TransactionContent(
+            application_version=ApplicationVersion(application_id=job, sink="*", version=version, query_id="query"),
+            task_count=4,
+            summary=CommitSummary(
+                operation="append", duration_ms=1000, query_id="query", batch_id=version, engine="spark"
+            ),
+        ),
         time_ms=now_ms,
     )
 

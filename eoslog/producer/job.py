@@ -34,6 +34,7 @@ from eoslog.state.jobs import CommitJob, TakeOverJob, check_task_count
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, QueryVersion
+from eoslog.state.transaction_requests import TransactionContent
 from eoslog.storage.process import HomeProcess
 
 _ATTEMPTS = 3
@@ -97,7 +98,7 @@ class Job:
         Args:
             owner: the id of this run.
         """
-        return store.append(TakeOverJob(self.job_id, owner, self._application_version(), store.now_ms()))
+        return store.append(TakeOverJob(self.job_id, owner, self.application_version(), store.now_ms()))
 
     def last_version(self, store: Session) -> WorkVersion | None:
         """Return the last committed version of the known state; None if there is none, or if the count restarts."""
@@ -139,91 +140,13 @@ class Job:
 
     def committed_rows(self, store: Session) -> int | None:
         """Return the number of rows that this version of a streaming sink was committed with; None if unknown."""
-        work = self._application_version()
+        work = self.application_version()
         if work is None:
             return None
         return store.read(lambda state, slot: committed_rows(state, self.job_id, work), refresh=False)
 
-    def commit(
-        self,
-        store: Session,
-        files: Sequence[tuple[int, WrittenFile]],
-        *,
-        owner: str,
-        take_over: bool,
-        task_count: int,
-        upload_ms: int,
-        duration_ms: int,
-        rows: int | None = None,
-        replaces: str | None = None,
-        new_columns: NewColumns | None = None,
-        held_back: bool = False,
-        operation: str = "append",
-        query_name: str | None = None,
-        batch_id: int | None = None,
-        engine: str | None = None,
-    ) -> int:
-        """Commit the files that the tasks uploaded, and return the slot.
-
-        Args:
-            files: the files, each with the number of its task.
-            owner: the run of the job. Its first commit fences earlier runs.
-            take_over: fence an earlier run with this commit.
-            upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
-            rows: refuse a replay that was committed with another number of rows; None does not compare.
-            replaces: the id of a topic whose existing rows are deleted in the same step.
-            new_columns: the columns that the topic lacked at planning.
-            held_back: True if the tasks uploaded nothing, because the work was committed before. Then this call commits
-                nothing, and only checks that.
-            duration_ms, operation, query_name, batch_id, engine: what the history shows of the commit.
-
-        Raises:
-            Replayed: the version was committed before.
-            CheckpointMismatch: the version does not follow the last committed one.
-            IllegalState: the work was held back, but was not committed before.
-            ProducerFenced: another run has taken over the job.
-            SchemaMismatch: another job has added a column of this job with another type in the meantime.
-            CommitStateUnknown: the store did not answer, so the outcome of the commit is unknown.
-            OutcomeLost: the slot was deleted in the meantime, so the outcome can no longer be read.
-        """
-        # Each task kept its own small files for the record. All of them may be too many for one record.
-        fitting = upload_beyond(store.object_store, [file for _, file in files], MOST_INLINE_BYTES)
-        files = [(task, file) for (task, _), file in zip(files, fitting, strict=True)]
-        job = CommitJob(
-            job_id=self.job_id,
-            owner=owner,
-            take_over=take_over,
-            batches=[file.staged(task) for task, file in files],
-            upload_ms=upload_ms,
-            application_version=self._application_version(),
-            task_count=task_count,
-            summary=CommitSummary(
-                rows=sum(file.record_count for _, file in files),
-                files=len(files),
-                bytes=sum(file.length for _, file in files),
-                duration_ms=duration_ms,
-                operation=operation,
-                query_id=self.query_id,
-                query_name=None if query_name is None else query_name[:_LONGEST_NAME],
-                batch_id=batch_id,
-                engine=engine,
-            ),
-            time_ms=store.now_ms(),
-            replaces=replaces,
-            micro_batch=self.is_micro_batch,
-            rows=rows,
-            files=contents_of(fitting),
-        )
-        request = _CheckReplay(job) if held_back else _CommitTasks(job, new_columns)
-        append = IdempotentAppend(store, HomeProcess("store"))
-        for _ in range(_ATTEMPTS):
-            with suppress(CommitStateUnknown):
-                return append(request)
-        # Ask for the last attempt, too. Without a version, a user who runs the job again would write its rows twice.
-        landed = append.landed()
-        return append(request) if landed is None else int(landed[0])
-
-    def _application_version(self) -> ApplicationVersion | None:
+    def application_version(self) -> ApplicationVersion | None:
+        """Return the version of the work as an entry states it; None if the work has no version."""
         return None if self.version is None else self._application_version_of(self.version)
 
     def _application_version_of(self, version: int) -> ApplicationVersion:
@@ -238,6 +161,101 @@ class Job:
             content=self.content,
             invocation=self.invocation,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCommit:
+    """A commit of a job. The planner names the job and its run, and the driver adds the reports of the tasks."""
+
+    job: Job
+    owner: str
+    """The run of the job. Its first commit fences earlier runs."""
+    take_over: bool
+    """True if this commit may fence an earlier run."""
+    replaces: str | None = None
+    """The id of a topic whose existing rows are deleted in the same step."""
+    compares_rows: bool = True
+    """True if a repetition with other rows is refused, as far as the log can show the difference."""
+    operation: str = "append"
+    """``append``, ``overwrite`` or ``complete``, for the history."""
+    query_name: str | None = None
+    """The name that the user gave the streaming query, for the history."""
+    files: Sequence[tuple[int, WrittenFile]] = ()
+    """The files that the tasks uploaded, each with the number of its task."""
+    task_count: int = 0
+    upload_ms: int = 0
+    """A lower bound of the time at which the first upload began (ms by the store's clock)."""
+    rows: int = 0
+    """The number of rows of the work. A repetition may have rows without files."""
+    new_columns: NewColumns | None = None
+    """The columns that the topic lacked at planning."""
+    held_back: bool = False
+    """True if the tasks uploaded nothing, because the work was committed before. Then ``append`` commits nothing, and
+    only checks that."""
+    duration_ms: int = 0
+    """The time from the planning to the commit (ms), for the history."""
+    batch_id: int | None = None
+    """The number of the query's micro-batch, for the history."""
+    engine: str | None = None
+    """The engine that ran the job, with its version, for the history."""
+
+    @property
+    def summary(self) -> CommitSummary:
+        """The amounts of the files, and what the history shows of the commit."""
+        return CommitSummary(
+            rows=sum(file.record_count for _, file in self.files),
+            files=len(self.files),
+            bytes=sum(file.length for _, file in self.files),
+            duration_ms=self.duration_ms,
+            operation=self.operation,
+            query_id=self.job.query_id,
+            query_name=None if self.query_name is None else self.query_name[:_LONGEST_NAME],
+            batch_id=self.batch_id,
+            engine=self.engine,
+        )
+
+    def append(self, store: Session) -> int:
+        """Commit the files, and return the slot.
+
+        Raises:
+            Replayed: the version was committed before.
+            CheckpointMismatch: the version does not follow the last committed one.
+            IllegalState: the work was held back, but was not committed before.
+            ProducerFenced: another run has taken over the job.
+            SchemaMismatch: another job has added a column of this job with another type in the meantime.
+            CommitStateUnknown: the store did not answer, so the outcome of the commit is unknown.
+            OutcomeLost: the slot was deleted in the meantime, so the outcome can no longer be read.
+        """
+        request = self._request(store)
+        append = IdempotentAppend(store, HomeProcess("store"))
+        for _ in range(_ATTEMPTS):
+            with suppress(CommitStateUnknown):
+                return append(request)
+        # Ask for the last attempt, too. Without a version, a user who runs the job again would write its rows twice.
+        landed = append.landed()
+        return append(request) if landed is None else int(landed[0])
+
+    def _request(self, store: Session) -> _CommitTasks | _CheckReplay:
+        # Each task kept its own small files for the record. All of them may be too many for one record.
+        fitting = upload_beyond(store.object_store, [file for _, file in self.files], MOST_INLINE_BYTES)
+        request = CommitJob(
+            job_id=self.job.job_id,
+            owner=self.owner,
+            take_over=self.take_over,
+            content=TransactionContent(
+                batches=[file.staged(task) for (task, _), file in zip(self.files, fitting, strict=True)],
+                upload_ms=self.upload_ms,
+                files=contents_of(fitting),
+                application_version=self.job.application_version(),
+                task_count=self.task_count,
+                summary=self.summary,
+            ),
+            time_ms=store.now_ms(),
+            replaces=self.replaces,
+            micro_batch=self.job.is_micro_batch,
+            rows=self.rows if self.compares_rows else None,
+        )
+        return _CheckReplay(request) if self.held_back else _CommitTasks(request, self.new_columns)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -553,9 +554,7 @@ class Producer:
             self._write_rows()
             # The prepared transaction may commit long after the slots of its prepare were deleted.
             self._sender.upload_staged()
-            staged = self._sender.staged_batches()
-            summary = self._sender.numbers.summary(staged, self._open_for_ms())
-            self._requests.prepare(staged, self._sender.upload_ms, summary)
+            self._requests.prepare(self._sender.staged_content(self._open_for_ms()))
             self._store.environment.reached("client.producer.prepared")
             self._forget()
             self._lifecycle.arrive(ProducerPhase.PREPARED)
@@ -642,15 +641,13 @@ class Producer:
 
         def commit() -> tuple[bool, CommitSummary | None]:
             self._write_rows()
-            staged = self._sender.staged_batches()
-            holds = self._sender.has_appended or staged or self._requests.has_offsets or work is not None
+            content = self._sender.staged_content(self._open_for_ms())
+            holds = self._sender.has_appended or content.batches or self._requests.has_offsets or work is not None
             committed = True
             summary: CommitSummary | None = None
             if holds or was_prepared:
-                summary = self._sender.numbers.summary(staged, self._open_for_ms())
-                committed = self._requests.end(
-                    "commit", staged, self._sender.upload_ms, work, summary, self._sender.staged_contents()
-                )
+                summary = content.summary
+                committed = self._requests.commit(replace(content, application_version=work))
             self._forget()
             self._span.end("committed" if committed else "replayed")
             self._lifecycle.arrive(ProducerPhase.READY)
@@ -745,7 +742,7 @@ class Producer:
             self._limits.end_delivery()
             self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))
             if is_known:
-                self._requests.end("abort")
+                self._requests.abort()
             self._forget()
             self._span.end("aborted")
             self._lifecycle.arrive(ProducerPhase.READY)

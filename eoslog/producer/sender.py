@@ -26,7 +26,7 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import sequence_after
 from eoslog.state.store_state import Topic
 from eoslog.state.transaction_entries import BatchAppended, CommitSummary, StagedBatch, WrittenRows
-from eoslog.state.transaction_requests import AppendBatches, AppendedRows
+from eoslog.state.transaction_requests import AppendBatches, AppendedRows, TransactionContent
 from eoslog.storage import tracing
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess
@@ -272,22 +272,24 @@ class Sender:
         """True if a callback or a thread waits for the outcome of rows."""
         return self._accumulator.awaited.is_watched or self._in_flight.awaited.is_watched
 
-    def staged_batches(self) -> list[StagedBatch]:
-        """Return the batches that the commit will append."""
-        return [file.staged() for file in self._accumulator.files]
+    def staged_content(self, open_for_ms: int) -> TransactionContent:
+        """Return the staged batches, which the commit will append, and the summary of the transaction.
 
-    def staged_contents(self) -> dict[str, bytes]:
-        """Return the contents of the staged files that travel in the record of the commit, by path."""
-        return contents_of(self._accumulator.files)
+        Args:
+            open_for_ms: how long the transaction has been open (ms).
+        """
+        files = self._accumulator.files
+        batches = [file.staged() for file in files]
+        return TransactionContent(
+            batches=batches,
+            upload_ms=self._accumulator.upload_ms,
+            files=contents_of(files),
+            summary=self.numbers.summary(batches, open_for_ms),
+        )
 
     def upload_staged(self) -> None:
         """Upload all staged files. Raises: RetriableError"""
         self._accumulator.upload_all()
-
-    @property
-    def upload_ms(self) -> int | None:
-        """A lower bound of the time at which the first upload of the staged batches began (ms by the store's clock)."""
-        return self._accumulator.upload_ms
 
     def topic_before(self, name: str) -> Topic | None:
         """Return a topic that the last transaction used, if the known state still has it. Remember it in ``topics``.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from eoslog.session.idempotent_append import IdempotentAppend
@@ -13,11 +14,12 @@ from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.groups import has_members, is_from_outside
 from eoslog.state.prepared import check_prepared_timeout
 from eoslog.state.producer_ids import ProducerIdentity, check_timeout, raised_epoch
-from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, StagedBatch
 from eoslog.state.transaction_requests import (
+    NO_CONTENT,
     EndTransaction,
     InitProducerId,
     PrepareTransaction,
+    TransactionContent,
     end_request,
     prepare_request,
 )
@@ -84,61 +86,43 @@ class TransactionManager:
         assert self._transactional_id is None
         self.identity = None if self.identity is None else raised_epoch(self.identity)
 
-    def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None, summary: CommitSummary) -> None:
-        """Prepare the transaction with these staged batches and the added offsets."""
+    def prepare(self, content: TransactionContent) -> None:
+        """Prepare the transaction with this content and the added offsets."""
         assert self.identity is not None
         assert self._transactional_id is not None
         request = prepare_request(
             self._transactional_id,
             self.identity,
-            time_ms=self._store.now_ms(),
+            content=replace(content, offsets=self._offsets),
             timeout_ms=self._prepared_timeout_ms,
-            batches=staged,
-            upload_ms=upload_ms,
-            offsets=self._offsets,
-            summary=summary,
+            time_ms=self._store.now_ms(),
         )
         # The request may land from now on, even if its answer is lost.
         self._may_be_known = True
         self.prepared = self._append(PrepareTransaction(request))
         self._warn_of_offsets_without_member(request.offsets)
 
-    def end(
-        self,
-        outcome: str,
-        staged: Sequence[StagedBatch] = (),
-        upload_ms: int | None = None,
-        application_version: ApplicationVersion | None = None,
-        summary: CommitSummary | None = None,
-        contents: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        """End the transaction. A commit appends these staged batches and the added offsets.
-
-        Args:
-            outcome: ``commit`` or ``abort``.
-            upload_ms: a lower bound of the time of the first upload (ms by the store's clock).
-            application_version: the version of the application's work.
-            contents: the contents of the staged files that travel in the record, by path.
+    def commit(self, content: TransactionContent) -> bool:
+        """Commit the transaction with this content and the added offsets.
 
         Returns:
-            False if ``application_version`` was committed before: then the transaction was aborted.
+            False if its application version was committed before: then the transaction was aborted.
         """
+        return self._end("commit", replace(content, offsets=self._offsets))
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        self._end("abort", NO_CONTENT)
+
+    def _end(self, outcome: str, content: TransactionContent) -> bool:
         assert self.identity is not None
         assert self._transactional_id is not None
         request = end_request(
-            self._transactional_id,
-            self.identity,
-            outcome,
-            batches=staged,
-            upload_ms=upload_ms if staged else None,
-            offsets=self._offsets if outcome == "commit" else (),
-            application_version=application_version,
-            summary=summary,
-            time_ms=self._store.now_ms(),
+            self._transactional_id, self.identity, outcome, content=content, time_ms=self._store.now_ms()
         )
         # The request may land from now on, even if its answer is lost.
         self._may_be_known = True
-        self.identity, is_done = self._append(EndTransaction(request, contents or {}))
+        self.identity, is_done = self._append(EndTransaction(request, content.files))
         self.prepared = None
         self._warn_of_offsets_without_member(request.offsets)
         return is_done

@@ -5,8 +5,7 @@ The same slot may replace the rows of a topic. ``transaction_requests`` defines 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from eoslog.errors import ConcurrentTransactions, InvalidRequest, ProducerFenced
@@ -23,8 +22,13 @@ from eoslog.state.features import STARTS_ANEW_AFTER, need_feature
 from eoslog.state.partitions import topic_of
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, MAX_TASKS, ProducerIdentity
 from eoslog.state.store_state import Transaction, TransactionState
-from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, StagedBatch
-from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProducerId, end_request
+from eoslog.state.transaction_entries import ApplicationVersion
+from eoslog.state.transaction_requests import (
+    AbortOverdueTransactions,
+    InitProducerId,
+    TransactionContent,
+    end_request,
+)
 
 
 def check_task_count(count: int) -> None:
@@ -99,11 +103,7 @@ class CommitJob:
     owner: str
     """The id of the run that planned the job."""
     take_over: bool
-    batches: Sequence[StagedBatch]
-    upload_ms: int
-    application_version: ApplicationVersion | None
-    task_count: int
-    summary: CommitSummary
+    content: TransactionContent
     time_ms: int
     replaces: str | None = None
     """The id of a topic whose existing rows are dropped in the same slot. Overdue transactions in it are aborted."""
@@ -115,8 +115,6 @@ class CommitJob:
     """
     rows: int | None = None
     """The number of rows of the work, compared with the number committed before; None to skip the comparison."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """The contents of the files that are to be in the record, by path."""
     name: ClassVar = "commit"
     is_final: ClassVar = True
 
@@ -130,21 +128,22 @@ class CommitJob:
             ProducerFenced: another run holds the job.
             Replayed: the application version was committed before.
         """
-        check_task_count(self.task_count)
-        draft.offer_files(self.files)
+        check_task_count(self.content.task_count)
+        draft.offer_files(self.content.files)
         transaction = draft.transactions.get(self.job_id)
         is_holder = transaction is not None and transaction.owner == self.owner
         _check_not_fenced(transaction, self.job_id, self.owner, take_over=self.take_over)
         self.check_application_version(draft, goes_on=is_holder)
+        work = self.content.application_version
         if transaction is not None and is_holder:
             is_committed = transaction.state is TransactionState.COMPLETE_COMMIT
             # The answer to an earlier attempt was lost. Without a version only the owner tells that the job is done.
-            if self.application_version is None and is_committed:
+            if work is None and is_committed:
                 return transaction.last_slot
             identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         else:
             identity = _take_over(draft, self.job_id, self.owner, self.time_ms)
-        if self.application_version is not None and self.application_version.starts_anew_after is not None:
+        if work is not None and work.starts_anew_after is not None:
             need_feature(draft, STARTS_ANEW_AFTER)
         if self.replaces is not None:
             # The writer aborts overdue transactions at the end of each record. That is too late here: a topic with an
@@ -152,18 +151,7 @@ class CommitJob:
             AbortOverdueTransactions(self.time_ms).apply(draft)
             replace_rows(draft, self.replaces)
         draft.append(
-            end_request(
-                self.job_id,
-                identity,
-                "commit",
-                owner=self.owner,
-                batches=self.batches,
-                upload_ms=self.upload_ms if self.batches else None,
-                application_version=self.application_version,
-                task_count=self.task_count,
-                summary=self.summary,
-                time_ms=self.time_ms,
-            )
+            end_request(self.job_id, identity, "commit", content=self.content, owner=self.owner, time_ms=self.time_ms)
         )
         return draft.slot
 
@@ -176,12 +164,13 @@ class CommitJob:
         Raises:
             CheckpointMismatch, ProducerFenced, Replayed: as ``apply``.
         """
-        if self.micro_batch and self.application_version is not None:
-            check_micro_batch(draft, self.job_id, self.application_version, goes_on=goes_on, rows=self.rows)
+        work = self.content.application_version
+        if self.micro_batch and work is not None:
+            check_micro_batch(draft, self.job_id, work, goes_on=goes_on, rows=self.rows)
         else:
             if self.rows is not None:
-                check_same_work(draft, self.job_id, self.application_version)
-            check_application_version(draft, self.job_id, self.application_version)
+                check_same_work(draft, self.job_id, work)
+            check_application_version(draft, self.job_id, work)
 
 
 def replace_rows(draft: Draft, topic_id: str) -> None:

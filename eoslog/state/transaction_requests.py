@@ -254,16 +254,33 @@ class PrepareTransaction:
         return named
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionContent:
+    """The content of a transaction that enters the log with its end, or with its prepare. An abort has none."""
+
+    batches: Sequence[StagedBatch] = ()
+    upload_ms: int | None = None
+    """A lower bound of the time at which the first upload of a batch began (ms by the store's clock)."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The contents of the files that are to be in the record, by path."""
+    offsets: Sequence[GroupOffsets] = ()
+    application_version: ApplicationVersion | None = None
+    """The version of the application's work. A prepared transaction has none."""
+    task_count: int = 0
+    """The number of the job's tasks; 0 for a producer."""
+    summary: CommitSummary | None = None
+
+
+NO_CONTENT = TransactionContent()
+
+
 def prepare_request(
     transactional_id: str,
     identity: ProducerIdentity,
     *,
-    time_ms: int,
+    content: TransactionContent = NO_CONTENT,
     timeout_ms: int | None,
-    batches: Sequence[StagedBatch] = (),
-    upload_ms: int | None = None,
-    offsets: Sequence[GroupOffsets] = (),
-    summary: CommitSummary | None = None,
+    time_ms: int,
 ) -> TransactionPrepared:
     """Return the entry that prepares a transaction.
 
@@ -276,12 +293,12 @@ def prepare_request(
         producer_epoch=identity.producer_epoch,
         batches=tuple(
             PreparedBatch(**batch.model_dump(include=set(PreparedBatch.model_fields)))
-            for batch in _leaving_room(batches)
+            for batch in _leaving_room(content.batches)
         ),
-        upload_ms=upload_ms if batches else None,
-        offsets=tuple(offsets),
+        upload_ms=content.upload_ms if content.batches else None,
+        offsets=tuple(content.offsets),
         timeout_ms=timeout_ms,
-        summary=summary,
+        summary=content.summary,
         time_ms=time_ms,
     )
 
@@ -389,15 +406,10 @@ def end_request(
     identity: ProducerIdentity,
     outcome: str,
     *,
-    time_ms: int,
+    content: TransactionContent = NO_CONTENT,
     reason: str = "client",
     owner: str | None = None,
-    batches: Sequence[StagedBatch] = (),
-    upload_ms: int | None = None,
-    offsets: Sequence[GroupOffsets] = (),
-    application_version: ApplicationVersion | None = None,
-    task_count: int = 0,
-    summary: CommitSummary | None = None,
+    time_ms: int,
 ) -> TransactionEnded:
     """Return the entry that ends a transaction. ``apply_end`` fills in its results."""
     return TransactionEnded.model_validate(
@@ -408,12 +420,12 @@ def end_request(
             "owner": owner,
             "outcome": outcome,
             "reason": reason,
-            "batches": tuple(_leaving_room(batches)),
-            "upload_ms": upload_ms,
-            "offsets": tuple(offsets),
-            "application_version": application_version,
-            "task_count": task_count,
-            "summary": summary,
+            "batches": tuple(_leaving_room(content.batches)),
+            "upload_ms": content.upload_ms if content.batches else None,
+            "offsets": tuple(content.offsets),
+            "application_version": content.application_version,
+            "task_count": content.task_count,
+            "summary": content.summary,
             "time_ms": time_ms,
         }
     )

@@ -16,6 +16,7 @@ from eoslog.state.jobs import CommitJob
 from eoslog.state.names import TopicPartition
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
+from eoslog.state.transaction_requests import TransactionContent
 from eoslog.store import Store
 from tests.requests import Applying
 from tests.simulation.ledger import Ledger, Outcome, Work
@@ -123,11 +124,13 @@ class Job(Service):
                         job_id=self.name,
                         owner=owner,
                         take_over=True,
-                        batches=[file.staged(0) for file in files],
-                        upload_ms=upload_ms,
-                        application_version=application_version,
-                        task_count=1,
-                        summary=CommitSummary(rows=len(work.rows)),
+                        content=TransactionContent(
+                            batches=[file.staged(0) for file in files],
+                            upload_ms=upload_ms,
+                            application_version=application_version,
+                            task_count=1,
+                            summary=CommitSummary(rows=len(work.rows)),
+                        ),
                         time_ms=store.now_ms(),
                     ).apply(draft)
                 )

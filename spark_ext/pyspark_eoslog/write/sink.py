@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from eoslog import Store
 from eoslog.errors import EosLogError, IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
-from eoslog.producer.job import Job, Place, work_content
+from eoslog.producer.job import Job, JobCommit, Place, work_content
 from eoslog.wording import counted
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.pyspark_version import is_at_least
@@ -44,25 +44,31 @@ class EosLogWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         with plain_errors():
             self._location = options.location
-            self._owner = this_worker().environment.new_id()
+            owner = this_worker().environment.new_id()
             named = _named_job(options)
-            self._take_over = named is None
             self._plan, store = plan_batch_write(options, schema)
-            self._replaces = _replaced_topic(self._plan) if overwrite else None
+            replaces = _replaced_topic(self._plan) if overwrite else None
             self._publishes = options.publish_on_commit
             _check_version(options)
-            self._job = Job(
-                job_id=named or f"spark-{self._owner}",
+            job = Job(
+                job_id=named or f"spark-{owner}",
                 sink=self._plan.sink,
                 version=options.version,
                 application_id=options.application_id,
                 starts_anew_after=options.start_anew_after,
             )
-            self._compares = options.fail_on_data_loss
-            if named is not None and not self._job.take_over(store, self._owner):
-                last = self._job.last_version(store)
+            self._commit = JobCommit(
+                job=job,
+                owner=owner,
+                take_over=named is None,
+                replaces=replaces,
+                compares_rows=options.fail_on_data_loss,
+                operation="append" if replaces is None else "overwrite",
+            )
+            if named is not None and not job.take_over(store, owner):
+                last = job.last_version(store)
                 is_last = last is not None and last.version == options.version
-                self._plan = replace(self._plan, replayed=True, compared=is_last and self._compares)
+                self._plan = replace(self._plan, replayed=True, compared=is_last and options.fail_on_data_loss)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         with plain_errors():
@@ -71,20 +77,10 @@ class EosLogWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with plain_errors():
             complete = same_for_all(cast("Sequence[TaskCommit | None]", messages))
-            commit_tasks(
-                self._location,
-                complete,
-                self._job,
-                owner=self._owner,
-                take_over=self._take_over,
-                replaces=self._replaces,
-                fail_on_data_loss=self._compares,
-                operation="append" if self._replaces is None else "overwrite",
-                publish=self._publishes,
-            )
+            commit_tasks(self._location, complete, self._commit, publish=self._publishes)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log_abort(self._job.job_id, messages)
+        _log_abort(self._commit.job.job_id, messages)
 
 
 class EosLogStreamWriter(DataSourceStreamArrowWriter):
@@ -127,19 +123,17 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                 starts_anew_after=self._options.start_anew_after,
                 is_micro_batch=True,
             )
+            commit = JobCommit(
+                job=job,
+                owner=complete[0].run_id or f"{query_id}-{this_worker().id}",
+                take_over=True,
+                replaces=job.sink.rpartition(":")[2] if self._overwrite else None,
+                compares_rows=self._options.fail_on_data_loss,
+                operation="complete" if self._overwrite else "append",
+                query_name=self._options.query_name,
+            )
             try:
-                commit_tasks(
-                    self._options.location,
-                    complete,
-                    job,
-                    owner=complete[0].run_id or f"{query_id}-{this_worker().id}",
-                    take_over=True,
-                    replaces=job.sink.rpartition(":")[2] if self._overwrite else None,
-                    fail_on_data_loss=self._options.fail_on_data_loss,
-                    operation="complete" if self._overwrite else "append",
-                    query_name=self._options.query_name,
-                    publish=self._options.publish_on_commit,
-                )
+                commit_tasks(self._options.location, complete, commit, publish=self._options.publish_on_commit)
             except UnknownTopicOrPartition:
                 raise UnknownTopicOrPartition(
                     f"micro-batch {batchId} was planned for the sink {job.sink}, but its topic was deleted, or "
@@ -196,86 +190,77 @@ def _log_abort(what: str, messages: _Messages) -> None:
 
 
 def commit_tasks(
-    location: StoreLocation,
-    messages: Sequence[TaskCommit],
-    job: Job,
-    *,
-    owner: str,
-    take_over: bool,
-    replaces: str | None = None,
-    fail_on_data_loss: bool = True,
-    operation: str = "append",
-    query_name: str | None = None,
-    publish: bool = False,
+    location: StoreLocation, messages: Sequence[TaskCommit], commit: JobCommit, *, publish: bool = False
 ) -> None:
     """Commit the files that the tasks uploaded. If the version of the job was committed before, this is a no-op.
 
     Args:
-        job: the job, without its query. The query comes from the messages.
-        owner, take_over, replaces, operation, query_name: as in ``Job.commit``.
-        fail_on_data_loss: refuse a repeated version with other rows than the committed ones, if eoslog can detect them.
+        commit: the commit as it was planned. The messages add the files, the query and the amounts.
         publish: publish the topic as a Delta table afterwards.
 
     Raises:
-        The errors of ``Job.commit``, except ``Replayed``.
+        The errors of ``JobCommit.append``, except ``Replayed``.
     """
     store = store_with_id(location, messages[0].store_id)
-    files = [(message.task, file) for message in messages for file in message.files]
-    rows = sum(message.rows for message in messages)
-    duration_ms = max(0, store.now_ms() - min(message.planned_ms for message in messages))
-    job = replace(job, query_id=common(message.query_id for message in messages))
-    if job.version is not None and not job.is_micro_batch:
-        compared = [file for message in messages for file in message.compared]
-        content = work_content(store, [file for _, file in files] or compared)
-        job = replace(job, rows=rows, content=content, invocation=common(each.invocation for each in messages))
+    commit = _with_messages(commit, messages, store)
+    job = commit.job
     others = job.queries_on_other_hosts(store)
     try:
-        slot = job.commit(
-            store,
-            files,
-            owner=owner,
-            take_over=take_over,
-            task_count=max(message.task for message in messages) + 1,
-            upload_ms=min(message.upload_ms for message in messages),
-            duration_ms=duration_ms,
-            rows=rows if fail_on_data_loss else None,
-            replaces=replaces,
-            new_columns=messages[0].new_columns,
-            held_back=any(message.held_back for message in messages),
-            operation=operation,
-            query_name=query_name,
-            batch_id=common(message.batch_id for message in messages),
-            engine=f"spark-{pyspark_version}",
-        )
+        slot = commit.append(store)
     except Replayed as replayed:
         store.environment.reached("spark.job.replay_found")
-        _tell_replay(store, job, str(replayed), discarded_files=len(files))
+        _tell_replay(store, job, str(replayed), discarded_files=len(commit.files))
         before = job.committed_rows(store) if job.is_micro_batch else None
-        if before is not None and before != rows:
+        if before is not None and before != commit.rows:
             _logger.warning(
                 "%s: job %s: micro-batch %d was committed with %s, but has %d now. The new rows were not written",
                 store.url,
                 job.job_id,
                 job.version,
                 counted(before, "row"),
-                rows,
+                commit.rows,
             )
     else:
+        summary = commit.summary
         _logger.info(
             "%s: job %s committed %s in %s of %d bytes at slot %d, %d ms after it was planned",
             store.url,
             job.job_id,
-            counted(sum(file.record_count for _, file in files), "row"),
-            counted(len(files), "file"),
-            sum(file.length for _, file in files),
+            counted(summary.rows, "row"),
+            counted(summary.files, "file"),
+            summary.bytes,
             slot,
-            duration_ms,
+            summary.duration_ms,
         )
     if others:
         _tell_similar_place(store, job, others)
     mark_current(location)
     if publish:
         _publish(store, job.sink.rpartition(":")[0])
+
+
+def _with_messages(commit: JobCommit, messages: Sequence[TaskCommit], store: Store) -> JobCommit:
+    """Return the commit with the reports of the tasks."""
+    files = [(message.task, file) for message in messages for file in message.files]
+    rows = sum(message.rows for message in messages)
+    job = replace(commit.job, query_id=common(message.query_id for message in messages))
+    if job.version is not None and not job.is_micro_batch:
+        compared = [file for message in messages for file in message.compared]
+        content = work_content(store, [file for _, file in files] or compared)
+        job = replace(job, rows=rows, content=content, invocation=common(each.invocation for each in messages))
+    return replace(
+        commit,
+        job=job,
+        files=files,
+        task_count=max(message.task for message in messages) + 1,
+        upload_ms=min(message.upload_ms for message in messages),
+        rows=rows,
+        new_columns=messages[0].new_columns,
+        held_back=any(message.held_back for message in messages),
+        duration_ms=max(0, store.now_ms() - min(message.planned_ms for message in messages)),
+        batch_id=common(message.batch_id for message in messages),
+        engine=f"spark-{pyspark_version}",
+    )
 
 
 def _tell_similar_place(store: Store, job: Job, others: Sequence[str]) -> None:

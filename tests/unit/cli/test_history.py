@@ -8,6 +8,7 @@ import eoslog
 from eoslog.log.slots import slot_path
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
+from eoslog.state.transaction_requests import TransactionContent
 from tests.requests import Applying
 from tests.unit.cli.command import Command
 
@@ -102,11 +103,7 @@ def test_a_micro_batch_is_named_by_its_query(command: Command, store: eoslog.Sto
                     job_id=job,
                     owner="run",
                     take_over=True,
-                    batches=[],
-                    upload_ms=0,
-                    application_version=application_version,
-                    task_count=3,
-                    summary=summary,
+                    content=TransactionContent(application_version=application_version, task_count=3, summary=summary),
                     time_ms=store.now_ms(),
                 ).apply(draft)
             )

@@ -12,6 +12,7 @@ from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import CommitSummary
+from eoslog.state.transaction_requests import TransactionContent
 from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
 from tests.unit.support.paused_processes import Died
 
@@ -37,11 +38,9 @@ def commit_job(log: CompactedLog, *tasks: list[int]) -> None:
             job_id="job",
             owner="run",
             take_over=True,
-            batches=batches,
-            upload_ms=upload_ms,
-            application_version=None,
-            task_count=len(tasks),
-            summary=CommitSummary(),
+            content=TransactionContent(
+                batches=batches, upload_ms=upload_ms, task_count=len(tasks), summary=CommitSummary()
+            ),
             time_ms=log.clock.now_ms,
         )
     )

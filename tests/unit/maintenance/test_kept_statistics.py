@@ -15,7 +15,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import StoreState
-from eoslog.state.transaction_requests import end_request, prepare_request
+from eoslog.state.transaction_requests import TransactionContent, end_request, prepare_request
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from tests.unit.state.histories import History
@@ -164,8 +164,9 @@ def test_an_entry_of_very_many_files_leaves_out_some_statistics() -> None:
     batch = history.staged().model_copy(update={"statistics": "x" * 8192})
     identity = ProducerIdentity(1, 0)
 
-    ended = end_request("tx", identity, "commit", batches=[batch] * 2050, time_ms=1)
-    prepared = prepare_request("tx", identity, batches=[batch] * 2050, timeout_ms=None, time_ms=1)
+    ended = end_request("tx", identity, "commit", content=TransactionContent(batches=[batch] * 2050), time_ms=1)
+    content = TransactionContent(batches=[batch] * 2050)
+    prepared = prepare_request("tx", identity, content=content, timeout_ms=None, time_ms=1)
 
     for entry in (ended, prepared):
         with_statistics = [each.statistics is not None for each in entry.batches]

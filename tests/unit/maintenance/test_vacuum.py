@@ -19,6 +19,7 @@ from eoslog.state.transaction_requests import (
     ForceTerminateTransaction,
     InitProducerId,
     PrepareTransaction,
+    TransactionContent,
     prepare_request,
 )
 from eoslog.storage.environment import Environment
@@ -174,14 +175,8 @@ def _prepare(store: Store, topic: str) -> list[str]:
     identity = store.append(
         Applying(lambda draft: InitProducerId("two-phase", timeout_ms=1000, time_ms=uploaded_ms).take(draft))
     )
-    request = prepare_request(
-        "two-phase",
-        identity,
-        time_ms=uploaded_ms,
-        timeout_ms=None,
-        batches=[file.staged() for file in files],
-        upload_ms=uploaded_ms,
-    )
+    content = TransactionContent(batches=[file.staged() for file in files], upload_ms=uploaded_ms)
+    request = prepare_request("two-phase", identity, content=content, timeout_ms=None, time_ms=uploaded_ms)
     store.append(PrepareTransaction(request))
     return [file.reference.path for file in files]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from eoslog.format.checked_files import crc32c
@@ -45,6 +45,7 @@ from eoslog.state.transaction_requests import (
     ForceTerminateTransaction,
     InitProducerId,
     PrepareTransaction,
+    TransactionContent,
     end_request,
     prepare_request,
 )
@@ -65,6 +66,15 @@ def topic_created(topic: str = "t", topic_id: str = TOPIC_ID, partitions: int = 
         config=TopicConfig(**config),
         time_ms=NOW_MS,
     )
+
+
+def with_content(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of an end or a prepare, with those of its content in one value."""
+    names = {each.name for each in fields(TransactionContent)}
+    content = {name: value for name, value in options.items() if name in names}
+    return {name: value for name, value in options.items() if name not in names} | {
+        "content": TransactionContent(**content)
+    }
 
 
 def planned_expiry(state: StoreState, now_ms: int, **options: int) -> Expired | None:
@@ -188,7 +198,7 @@ class History:
     def end(
         self, identity: ProducerIdentity, outcome: str, transactional_id: str = "tx", **options: Any
     ) -> ProducerIdentity:
-        request = end_request(transactional_id, identity, outcome, **({"time_ms": self.now_ms} | options))
+        request = end_request(transactional_id, identity, outcome, **({"time_ms": self.now_ms} | with_content(options)))
         after: ProducerIdentity = self.append(lambda draft: EndTransaction(request).apply(draft).identity)
         return after
 
@@ -200,7 +210,7 @@ class History:
 
     def prepare(self, identity: ProducerIdentity, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
         options = {"time_ms": self.now_ms, "timeout_ms": None, "upload_ms": self.now_ms} | options
-        request = prepare_request(transactional_id, identity, **options)
+        request = prepare_request(transactional_id, identity, **with_content(options))
         named: ProducerIdentity = self.append(lambda draft: PrepareTransaction(request).apply(draft))
         return named
 
@@ -246,11 +256,13 @@ class History:
                 job_id=job_id,
                 owner=owner,
                 take_over=take_over,
-                batches=batches,
-                upload_ms=options.get("upload_ms", self.now_ms),
-                application_version=application_version,
-                task_count=tasks,
-                summary=CommitSummary(),
+                content=TransactionContent(
+                    batches=batches,
+                    upload_ms=options.get("upload_ms", self.now_ms),
+                    application_version=application_version,
+                    task_count=tasks,
+                    summary=CommitSummary(),
+                ),
                 time_ms=self.now_ms,
                 replaces=options.get("replaces"),
             ).apply(draft)
@@ -276,11 +288,13 @@ class History:
                 job_id=job_id,
                 owner=owner,
                 take_over=True,
-                batches=[staged],
-                upload_ms=self.now_ms,
-                application_version=application_version,
-                task_count=1,
-                summary=CommitSummary(),
+                content=TransactionContent(
+                    batches=[staged],
+                    upload_ms=self.now_ms,
+                    application_version=application_version,
+                    task_count=1,
+                    summary=CommitSummary(),
+                ),
                 time_ms=self.now_ms,
                 micro_batch=True,
                 rows=rows,

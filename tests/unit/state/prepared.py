@@ -5,7 +5,7 @@ from __future__ import annotations
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.transaction_requests import EndTransaction, PrepareTransaction, end_request, prepare_request
-from tests.unit.state.histories import TOPIC_ID, History
+from tests.unit.state.histories import TOPIC_ID, History, with_content
 
 PLACE = PartitionId(TOPIC_ID, 0)
 
@@ -18,14 +18,11 @@ def eager(history: History) -> ProducerIdentity:
 
 
 def end_refused(history: History, identity: ProducerIdentity, outcome: str, **options: object) -> Exception:
-    request = end_request("tx", identity, outcome, time_ms=history.now_ms, **options)  # type: ignore[arg-type]
+    request = end_request("tx", identity, outcome, time_ms=history.now_ms, **with_content(options))
     return history.refused(lambda draft: EndTransaction(request).apply(draft))
 
 
 def prepare_refused(history: History, identity: ProducerIdentity, **options: object) -> Exception:
-    request = prepare_request(
-        "tx",
-        identity,
-        **({"time_ms": history.now_ms, "timeout_ms": None, "upload_ms": history.now_ms} | options),  # type: ignore[arg-type]
-    )
+    options = {"time_ms": history.now_ms, "timeout_ms": None, "upload_ms": history.now_ms} | options
+    request = prepare_request("tx", identity, **with_content(options))
     return history.refused(lambda draft: PrepareTransaction(request).apply(draft))

@@ -15,7 +15,7 @@ from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
-from eoslog.state.transaction_requests import end_request
+from eoslog.state.transaction_requests import TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
 
 SINK = f"t:{TOPIC_ID}"
@@ -46,7 +46,8 @@ def test_an_application_version_at_or_below_the_last_committed_one_is_a_replay()
     identity = history.commit(history.init(), application_version=application_version(5))
 
     for version in (5, 4, 0):
-        request = end_request("tx", identity, "commit", application_version=application_version(version), time_ms=0)
+        content = TransactionContent(application_version=application_version(version))
+        request = end_request("tx", identity, "commit", content=content, time_ms=0)
         error = history.refused(lambda draft, r=request: draft.append(r))
         assert isinstance(error, Replayed)
         assert (error.version, error.committed) == (version, 5)

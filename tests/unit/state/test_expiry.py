@@ -9,7 +9,7 @@ from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, Expired
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import end_request
+from eoslog.state.transaction_requests import TransactionContent, end_request
 from tests.unit.state.histories import History, planned_expiry
 
 
@@ -163,7 +163,8 @@ def test_an_application_version_outlives_its_transactional_id() -> None:
     history.append(lambda draft: draft.append(planned))
     assert not history.state.transactions
 
-    again = end_request("tx", history.init(), "commit", application_version=application_version, time_ms=0)
+    content = TransactionContent(application_version=application_version)
+    again = end_request("tx", history.init(), "commit", content=content, time_ms=0)
     assert "was committed before" in str(history.refused(lambda draft: draft.append(again)))
 
 

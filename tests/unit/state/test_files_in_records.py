@@ -10,7 +10,7 @@ from eoslog.state.entries import HorizonMoved, LogStartMoved
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partitions import LONGEST_EMBEDDED_MS, oldest_needed_record, sealable_end
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
-from eoslog.state.transaction_requests import AppendBatches, EndTransaction, end_request
+from eoslog.state.transaction_requests import AppendBatches, EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, in_record
 
 
@@ -34,7 +34,8 @@ def test_a_batch_is_refused_without_the_whole_content_of_its_file(content: bytes
 
 def test_a_commit_is_refused_without_the_content_of_a_staged_file() -> None:
     history = History()
-    request = end_request("tx", history.init(), "commit", batches=[staged_in_record(history)], time_ms=history.now_ms)
+    content = TransactionContent(batches=[staged_in_record(history)])
+    request = end_request("tx", history.init(), "commit", content=content, time_ms=history.now_ms)
 
     assert isinstance(history.refused(EndTransaction(request).apply), InvalidEntry)
 
@@ -81,7 +82,7 @@ def test_no_age_makes_vacuum_a_danger_to_a_file_in_a_record() -> None:
     assert history.send_in_record(identity) == 0
 
     batch = staged_in_record(history)
-    request = end_request("tx", identity, "commit", batches=[batch], time_ms=history.now_ms)
+    request = end_request("tx", identity, "commit", content=TransactionContent(batches=[batch]), time_ms=history.now_ms)
     history.append(EndTransaction(request, {batch.file.path: bytes(batch.file.length)}).apply)
 
 

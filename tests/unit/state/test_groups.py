@@ -15,7 +15,7 @@ from eoslog.errors import (
 from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId
-from eoslog.state.transaction_requests import EndTransaction, end_request
+from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
 
 PLACE = PartitionId(TOPIC_ID, 0)
@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[GroupOffsets, type[EosLogError]]] = {
 def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogError]) -> None:
     history = two_members()
     identity = history.init()
-    request = end_request("tx", identity, "commit", offsets=(committed,), time_ms=0)
+    request = end_request("tx", identity, "commit", content=TransactionContent(offsets=(committed,)), time_ms=0)
     plain = OffsetsCommitted(committed=committed, time_ms=0)
 
     assert type(history.refused(lambda draft: EndTransaction(request).apply(draft))) is error
@@ -111,7 +111,7 @@ def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogErr
 
 def may_commit(history: History, committed: GroupOffsets) -> bool:
     """Whether a commit is accepted; a transaction gets the same answer as a plain commit."""
-    request = end_request("tx", history.init(), "commit", offsets=(committed,), time_ms=0)
+    request = end_request("tx", history.init(), "commit", content=TransactionContent(offsets=(committed,)), time_ms=0)
     answers = []
     for propose in (
         lambda draft: EndTransaction(request).apply(draft),
@@ -184,7 +184,8 @@ def test_a_refused_commit_says_to_poll_again() -> None:
 def test_a_group_that_is_not_there_is_at_no_generation() -> None:
     history = History()
     identity = history.init()
-    request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 3, "m1"),), time_ms=0)
+    content = TransactionContent(offsets=(offsets_of("g", 42, 3, "m1"),))
+    request = end_request("tx", identity, "commit", content=content, time_ms=0)
 
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)
 
@@ -212,13 +213,15 @@ def test_the_generation_is_checked_at_the_slot_that_commits() -> None:
     history = History()
     identity = history.init()
     history.change_group(joining("m1"))
-    request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 1, "m1"),), time_ms=0)
+    content = TransactionContent(offsets=(offsets_of("g", 42, 1, "m1"),))
+    request = end_request("tx", identity, "commit", content=content, time_ms=0)
     history.change_group(joining("m2"), left=["m1"])
     history.change_group(joining("m1"))
     history.change_group(revoked=["m2"])
 
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)
-    current = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 3, "m1", partition=1),), time_ms=0)
+    content = TransactionContent(offsets=(offsets_of("g", 42, 3, "m1", partition=1),))
+    current = end_request("tx", identity, "commit", content=content, time_ms=0)
     history.append(lambda draft: EndTransaction(current).apply(draft).identity)
 
 

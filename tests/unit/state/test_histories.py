@@ -17,7 +17,7 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import AbortTransaction, EndTransaction, end_request
+from eoslog.state.transaction_requests import AbortTransaction, EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import (
     TOPIC_ID,
     History,
@@ -235,9 +235,8 @@ class Run:
         name, count = self.draw_producer(), self.data.draw(st.integers(1, 3))
         batches = tuple(self.history.staged(count, partition=partition) for partition in range(PARTITIONS))
         if name in self.prepared:
-            request = end_request(
-                name, self.identity(name), "commit", batches=batches, upload_ms=self.history.now_ms, time_ms=0
-            )
+            content = TransactionContent(batches=batches, upload_ms=self.history.now_ms)
+            request = end_request(name, self.identity(name), "commit", content=content, time_ms=0)
             assert isinstance(self.history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidTxnState)
             return
         self.identities[name] = self.history.commit(

@@ -18,7 +18,7 @@ from eoslog.state.jobs import CommitJob
 from eoslog.state.producer_ids import IDS_OF_SLOT, LAST_USABLE_EPOCH, MAX_TASKS, ProducerIdentity
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.transaction_entries import CommitSummary
-from eoslog.state.transaction_requests import EndTransaction, end_request
+from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
 
 
@@ -247,7 +247,8 @@ def test_statistics_too_large_for_an_entry_are_dropped_files_are_not() -> None:
     batch = history.staged(task=0).model_copy(update={"statistics": longest[:LONGEST_STATISTICS]})
     room = (16 << 20) // len(longest)
 
-    request = end_request("job", ProducerIdentity(1, 0), "commit", batches=[batch] * (room + 10), time_ms=0)
+    content = TransactionContent(batches=[batch] * (room + 10))
+    request = end_request("job", ProducerIdentity(1, 0), "commit", content=content, time_ms=0)
 
     assert [each.statistics is not None for each in request.batches] == [True] * room + [False] * 10
 
@@ -282,7 +283,8 @@ def test_an_end_with_tasks_under_the_id_of_a_producer_is_invalid(task: int | Non
     history = History()
     producer = history.init()
     batches = [history.staged(task=task)]
-    end = end_request("tx", producer, "commit", batches=batches, task_count=1, upload_ms=history.now_ms, time_ms=0)
+    content = TransactionContent(batches=batches, task_count=1, upload_ms=history.now_ms)
+    end = end_request("tx", producer, "commit", content=content, time_ms=0)
 
     assert "is not a job" in str(history.refused(EndTransaction(end).apply))
 
@@ -308,11 +310,7 @@ def test_a_repeated_commit_without_an_application_version_is_answered_with_its_s
         job_id="job",
         owner="run",
         take_over=True,
-        batches=[],
-        upload_ms=0,
-        application_version=None,
-        task_count=2,
-        summary=CommitSummary(),
+        content=TransactionContent(task_count=2, summary=CommitSummary()),
         time_ms=history.now_ms,
     )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from eoslog.errors import TransactionAborted
 from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.state.partition_state import Outcome
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import LastCommit, TopicRows, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import EndTransaction, end_request
+from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, offsets_of
 
 
@@ -16,15 +18,9 @@ def application_version(version: int) -> ApplicationVersion:
     return ApplicationVersion(application_id="app", sink="*", version=version)
 
 
-def commit(history: History, identity: ProducerIdentity, version: int, **options: object) -> tuple[object, bool]:
-    request = end_request(
-        "tx",
-        identity,
-        "commit",
-        application_version=application_version(version),
-        time_ms=history.now_ms,
-        **options,  # type: ignore[arg-type]
-    )
+def commit(history: History, identity: ProducerIdentity, version: int, **options: Any) -> tuple[object, bool]:
+    content = TransactionContent(application_version=application_version(version), **options)
+    request = end_request("tx", identity, "commit", content=content, time_ms=history.now_ms)
     answer: tuple[object, bool] = history.append(lambda draft: EndTransaction(request).apply(draft))
     return answer
 
@@ -125,6 +121,7 @@ def test_a_commit_of_new_work_that_was_aborted_meanwhile_is_no_replay() -> None:
     identity = history.init()
     history.send(identity)
     history.abort_by_admin()
-    request = end_request("tx", identity, "commit", application_version=application_version(1), time_ms=history.now_ms)
+    content = TransactionContent(application_version=application_version(1))
+    request = end_request("tx", identity, "commit", content=content, time_ms=history.now_ms)
 
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), TransactionAborted)

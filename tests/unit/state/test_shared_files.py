@@ -11,7 +11,7 @@ from eoslog.state.entry_fields import FileReference, shared_object_path
 from eoslog.state.partitions import LONGEST_EMBEDDED_MS, LONGEST_UNNAMED_MS, sealable_end
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
-from eoslog.state.transaction_requests import EndTransaction, end_request
+from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, shared
 
 NOW_MS = 10 * LONGEST_UNNAMED_MS
@@ -48,8 +48,8 @@ def test_a_shared_object_may_be_named_for_a_day_of_the_log(history: History) -> 
     identity = history.init()
 
     def commit(age_ms: int) -> EndTransaction:
-        times = {"upload_ms": history.now_ms, "time_ms": history.now_ms}
-        return EndTransaction(end_request("tx", identity, "commit", batches=[staged(history, age_ms)], **times))
+        content = TransactionContent(batches=[staged(history, age_ms)], upload_ms=history.now_ms)
+        return EndTransaction(end_request("tx", identity, "commit", content=content, time_ms=history.now_ms))
 
     assert isinstance(history.refused(commit(LONGEST_UNNAMED_MS).apply), StagedFilesExpired)
     history.append(commit(LONGEST_UNNAMED_MS - 1).apply)

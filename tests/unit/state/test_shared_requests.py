@@ -18,7 +18,7 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
-from eoslog.state.transaction_requests import AppendBatches, EndTransaction, end_request
+from eoslog.state.transaction_requests import AppendBatches, EndTransaction, TransactionContent, end_request
 from eoslog.state.transactions import EndRepeated
 from tests.unit.state.histories import TOPIC_ID, History, in_record, joining, offsets_of, planned_expiry, topic_created
 
@@ -105,7 +105,13 @@ class Run:
             content |= {"upload_ms": self.history.now_ms}
         if outcome == "commit" and self.draw([False, True]):
             content |= {"offsets": [offsets_of("g", 7, topic_id=self.draw(self.topics))]}
-        return end_request(producer.name, producer.identity, outcome, time_ms=self.history.now_ms, **content)
+        return end_request(
+            producer.name,
+            producer.identity,
+            outcome,
+            content=TransactionContent(**content),
+            time_ms=self.history.now_ms,
+        )
 
     def another(self) -> None:
         """Another process appends a copy, however old."""
@@ -265,7 +271,8 @@ def test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alon
     """The group refuses the offset of another member's partition. It may come back in the same generation."""
     history = History()
     history.change_group(joining("a"))
-    end = end_request("tx", history.init(), "commit", time_ms=1, offsets=[offsets_of("g", 1, 1, "a")])
+    content = TransactionContent(offsets=[offsets_of("g", 1, 1, "a")])
+    end = end_request("tx", history.init(), "commit", content=content, time_ms=1)
 
     assert isinstance(refused_for_another(history, end), InvalidEntry)
     history.append(lambda draft: EndTransaction(end).apply(draft).identity)
@@ -279,7 +286,7 @@ def test_a_given_up_offset_may_return_at_the_same_generation() -> None:
     group = history.change_group(joining("c"))
     (place,) = group.members["b"].assigned + group.members["b"].revoking
     offsets = offsets_of("g", 1, group.generation, "a", partition=place.partition)
-    end = end_request("tx", history.init(), "commit", time_ms=1, offsets=[offsets])
+    end = end_request("tx", history.init(), "commit", content=TransactionContent(offsets=[offsets]), time_ms=1)
 
     refusal = history.refused(lambda draft: EndTransaction(end).apply(draft))
 
@@ -310,9 +317,11 @@ def test_only_batches_and_ends_of_producers_are_appended_for_others() -> None:
     )
     application_version = ApplicationVersion(application_id="app", sink="*", version=1)
     ends = [
-        end_request("tx", identity, "commit", time_ms=1, application_version=application_version),
+        end_request(
+            "tx", identity, "commit", content=TransactionContent(application_version=application_version), time_ms=1
+        ),
         end_request("tx", identity, "abort", time_ms=1, reason="timeout"),
-        end_request("tx", identity, "commit", time_ms=1, task_count=1),
+        end_request("tx", identity, "commit", content=TransactionContent(task_count=1), time_ms=1),
     ]
 
     for request in ([init], [], *([end] for end in ends), [history.batch(identity), init]):

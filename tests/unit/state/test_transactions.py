@@ -22,7 +22,13 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import AbortOverdueTransactions, EndTransaction, InitProducerId, end_request
+from eoslog.state.transaction_requests import (
+    AbortOverdueTransactions,
+    EndTransaction,
+    InitProducerId,
+    TransactionContent,
+    end_request,
+)
 from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
 from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
 
@@ -244,9 +250,8 @@ def test_staged_files_older_than_the_horizon_are_refused_before_the_slot_is_clai
     identity = history.init()
     uploaded = history.now_ms
     history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=uploaded)))
-    request = end_request(
-        "tx", identity, "commit", batches=(history.staged(),), upload_ms=uploaded, time_ms=history.now_ms
-    )
+    content = TransactionContent(batches=(history.staged(),), upload_ms=uploaded)
+    request = end_request("tx", identity, "commit", content=content, time_ms=history.now_ms)
 
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), StagedFilesExpired)
     later = request.model_copy(update={"upload_ms": uploaded + 1})
@@ -257,7 +262,8 @@ def test_staged_batches_of_a_deleted_topic_or_an_unknown_partition_are_refused()
     history = History()
     identity = history.init()
     for batch in (history.staged(topic_id=OTHER_TOPIC_ID), history.staged(partition=7)):
-        request = end_request("tx", identity, "commit", batches=(batch,), upload_ms=history.now_ms, time_ms=0)
+        content = TransactionContent(batches=(batch,), upload_ms=history.now_ms)
+        request = end_request("tx", identity, "commit", content=content, time_ms=0)
         assert isinstance(
             history.refused(lambda draft, r=request: EndTransaction(r).apply(draft)), UnknownTopicOrPartition
         )
@@ -268,7 +274,8 @@ def test_a_file_outside_of_its_partitions_directory_is_refused() -> None:
     identity = history.init()
     batch = history.batch(identity, file=history.file(1))
     staged = history.staged().model_copy(update={"file": history.file(1)})
-    request = end_request("tx", identity, "commit", batches=(staged,), upload_ms=history.now_ms, time_ms=0)
+    content = TransactionContent(batches=(staged,), upload_ms=history.now_ms)
+    request = end_request("tx", identity, "commit", content=content, time_ms=0)
 
     assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), InvalidEntry)
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidEntry)
@@ -277,12 +284,12 @@ def test_a_file_outside_of_its_partitions_directory_is_refused() -> None:
 def test_an_abort_holds_nothing() -> None:
     history = History()
     identity = ongoing(history)
-    for extra in (
-        {"batches": (history.staged(),), "upload_ms": history.now_ms},
-        {"offsets": (offsets_of("g", 1),)},
-        {"application_version": ApplicationVersion(application_id="app", sink="*", version=1)},
+    for content in (
+        TransactionContent(batches=(history.staged(),), upload_ms=history.now_ms),
+        TransactionContent(offsets=(offsets_of("g", 1),)),
+        TransactionContent(application_version=ApplicationVersion(application_id="app", sink="*", version=1)),
     ):
-        request = end_request("tx", identity, "abort", time_ms=0, **extra)  # type: ignore[arg-type]
+        request = end_request("tx", identity, "abort", content=content, time_ms=0)
         assert isinstance(history.refused(lambda draft, r=request: EndTransaction(r).apply(draft)), InvalidEntry)
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from eoslog import Store
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
-from eoslog.producer.job import Job
+from eoslog.producer.job import Job, JobCommit
 from eoslog.state.topics import topic_named
 
 
@@ -16,15 +16,15 @@ def overwrite(store: Store, topic: str, rows: pa.Table, partition: int = 0) -> i
     target = store.read(lambda state, slot: TopicTarget.of(state, topic_named(state, topic)))
     writer = DataFileWriter(store.object_store, store.environment.new_id)
     writer.add(target, partition, rows)
-    job = Job(job_id=f"overwrite-{name}", sink="*")
-    return job.commit(
-        store,
-        [(0, file) for file in writer.flush(store.now_ms())],
+    commit = JobCommit(
+        job=Job(job_id=f"overwrite-{name}", sink="*"),
         owner=name,
         take_over=True,
+        replaces=target.topic_id,
+        operation="overwrite",
+        files=[(0, file) for file in writer.flush(store.now_ms())],
         task_count=1,
         upload_ms=store.object_store.clock.last_date_ms,
         duration_ms=1,
-        replaces=target.topic_id,
-        operation="overwrite",
     )
+    return commit.append(store)

@@ -12,6 +12,7 @@ from eoslog.log.slots import slot_path
 from eoslog.read.history import Operation
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
+from eoslog.state.transaction_requests import TransactionContent
 from eoslog.ui.overview_page import commit_rate
 from eoslog.ui.pages import PAGE_SIZE
 from tests.unit.ui.conftest import ServedConsole
@@ -330,18 +331,18 @@ def _job(store: eoslog.Store, query_id: str | None = "q-1") -> None:
                 job_id="nightly",
                 owner="run-1",
                 take_over=True,
-                batches=(),
-                upload_ms=store.now_ms(),
-                application_version=ApplicationVersion(
-                    application_id="nightly", sink=f"payments:{topic_id}", version=number, query_id=query_id
-                ),
-                task_count=2,
-                summary=CommitSummary(
-                    operation="append",
-                    duration_ms=100 * (number + 1),
-                    query_id=query_id,
-                    batch_id=None if query_id is None else number,
-                    engine="spark-4",
+                content=TransactionContent(
+                    application_version=ApplicationVersion(
+                        application_id="nightly", sink=f"payments:{topic_id}", version=number, query_id=query_id
+                    ),
+                    task_count=2,
+                    summary=CommitSummary(
+                        operation="append",
+                        duration_ms=100 * (number + 1),
+                        query_id=query_id,
+                        batch_id=None if query_id is None else number,
+                        engine="spark-4",
+                    ),
                 ),
                 time_ms=store.now_ms(),
             )

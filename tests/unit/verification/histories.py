@@ -18,6 +18,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
+from eoslog.state.transaction_requests import TransactionContent
 from eoslog.verification.findings import Finding
 from tests.requests import Applying
 
@@ -102,11 +103,13 @@ def commit_staged(store: Store, topic: str, version: int) -> None:
                 job_id="job",
                 owner="owner",
                 take_over=True,
-                batches=batches,
-                upload_ms=upload_ms,
-                application_version=application_version,
-                task_count=2,
-                summary=CommitSummary(rows=8),
+                content=TransactionContent(
+                    batches=batches,
+                    upload_ms=upload_ms,
+                    application_version=application_version,
+                    task_count=2,
+                    summary=CommitSummary(rows=8),
+                ),
                 time_ms=store.now_ms(),
             ).apply(draft)
         )

@@ -24,7 +24,7 @@ from eoslog.errors import (
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.log import next_record
 from eoslog.log.append_queue import InFlight
-from eoslog.producer.job import Job
+from eoslog.producer.job import Job, JobCommit
 from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import this_worker
@@ -65,7 +65,7 @@ def task(store: Store, number: int, *rows: int, **changes: Any) -> TaskCommit:
 
 def commit(store: Store, *messages: TaskCommit, owner: str = "run", version: int | None = None) -> None:
     job = Job(job_id="job", sink=messages[0].sink, version=version, application_id="app")
-    commit_tasks(StoreLocation(store.url), messages, job, owner=owner, take_over=True)
+    commit_tasks(StoreLocation(store.url), messages, JobCommit(job=job, owner=owner, take_over=True))
 
 
 def numbers(store: Store) -> list[int]:
@@ -115,15 +115,9 @@ def test_a_job_that_replaces_a_topics_rows_is_one_operation(store: Store) -> Non
     location, topic_id = StoreLocation(store.url), store.admin.describe_topic("out").topic_id
 
     for rows in ((2, 3), ()):
-        commit_tasks(
-            location,
-            [task(store, 0, *rows)],
-            Job(job_id="job", sink=f"out:{topic_id}", version=2 - len(rows), application_id="a"),
-            owner="other",
-            take_over=True,
-            replaces=topic_id,
-            operation="overwrite",
-        )
+        job = Job(job_id="job", sink=f"out:{topic_id}", version=2 - len(rows), application_id="a")
+        planned = JobCommit(job=job, owner="other", take_over=True, replaces=topic_id, operation="overwrite")
+        commit_tasks(location, [task(store, 0, *rows)], planned)
 
     assert [(each.operation, each.topics, each.rows) for each in store.history("out")] == [
         ("overwrite", ("out",), 0),
@@ -244,7 +238,8 @@ def test_the_log_tells_of_a_commit_what_people_ask(store: Store) -> None:
     location = StoreLocation(store.url)
 
     job = Job(job_id="job", sink=messages[0].sink)
-    commit_tasks(location, messages, job, owner="run", take_over=True, operation="complete", query_name="n")
+    planned = JobCommit(job=job, owner="run", take_over=True, operation="complete", query_name="n")
+    commit_tasks(location, messages, planned)
 
     (commit,) = store.history("out", transactional_id="job")
     assert (commit.operation, commit.rows, commit.files, commit.task_count) == ("complete", 2, 2, 2)
@@ -262,8 +257,9 @@ def test_tasks_that_do_not_agree_on_their_query_are_committed_without_one(store:
 def test_a_name_of_any_length_hinders_no_commit(store: Store) -> None:
     message = task(store, 0, 1)
     job = Job(job_id="j", sink=message.sink)
+    planned = JobCommit(job=job, owner="r", take_over=True, query_name="x" * 5000)
 
-    commit_tasks(StoreLocation(store.url), [message], job, owner="r", take_over=True, query_name="x" * 5000)
+    commit_tasks(StoreLocation(store.url), [message], planned)
 
     assert numbers(store) == [1]
 

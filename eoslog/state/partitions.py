@@ -15,6 +15,7 @@ from eoslog.state.entries import SegmentSealed, TopicConfig
 from eoslog.state.entry_fields import FileReference, SharedPosition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import (
+    NO_SEQUENCE,
     NO_SLOT,
     NO_TIME,
     AbortedTransaction,
@@ -24,9 +25,10 @@ from eoslog.state.partition_state import (
     Partition,
     SealedSegment,
 )
+from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import check_sequence, move_segment_start, with_batch, with_marker
 from eoslog.state.store_state import LogPosition, PendingDeletion, StoreState, Topic
-from eoslog.state.transaction_entries import BatchAppended, StagedBatch
+from eoslog.state.transaction_entries import BatchAppended, StagedBatch, TransactionEnded
 from eoslog.wording import quoted
 
 LONGEST_EMBEDDED_MS = 6 * 3600 * 1000
@@ -108,108 +110,87 @@ def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
 
 def append_batch(partition: Partition, entry: BatchAppended, position: LogPosition) -> None:
     """Append an eager batch at the end of the partition."""
+    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
     transactional = entry.transactional_id is not None
-    partition.active.append(
-        Batch(
-            base_offset=entry.base_offset,
-            record_count=entry.record_count,
-            last_offset_delta=entry.record_count - 1,
-            file=entry.file,
-            first_row=0,
-            control=None,
-            slot=position.slot,
-            end_slot=NO_SLOT if transactional else position.slot,
-            end_time_ms=NO_TIME if transactional else position.time_ms,
-            outcome=Outcome.OPEN if transactional else Outcome.COMMITTED,
-            transactional_id=entry.transactional_id,
-            producer_id=entry.producer_id,
-            producer_epoch=entry.producer_epoch,
-            base_sequence=entry.base_sequence,
-            min_timestamp=entry.min_timestamp,
-            max_timestamp=entry.max_timestamp,
-            transactional=transactional,
-            statistics=entry.statistics,
-        )
-    )
-    partition.active_bytes += entry.file.length
-    partition.producers[entry.producer_id] = with_batch(
-        partition.producers.get(entry.producer_id),
-        entry.producer_id,
-        entry.producer_epoch,
-        entry.base_sequence,
-        entry.record_count,
-        entry.base_offset,
-        entry.max_timestamp,
-        transactional,
+    batch = _batch_of(
+        entry, entry.transactional_id, identity, position, base_sequence=entry.base_sequence, is_open=transactional
     )
     if transactional:
         partition.open_transactions.setdefault(entry.producer_id, entry.base_offset)
+    partition.active.append(batch)
+    partition.active_bytes += entry.file.length
+    partition.producers[entry.producer_id] = with_batch(partition.producers.get(entry.producer_id), batch)
     partition.next_offset += entry.record_count
 
 
 def append_staged(
-    partition: Partition,
-    batch: StagedBatch,
-    transactional_id: str,
-    producer_id: int,
-    producer_epoch: int,
-    position: LogPosition,
+    partition: Partition, batch: StagedBatch, transactional_id: str, identity: ProducerIdentity, position: LogPosition
 ) -> None:
     """Append a staged batch at the end of the partition, in the slot that commits it.
 
     It leaves no producer state. A retry is recognized by the epoch and the application version of its transaction.
     """
-    partition.active.append(
-        Batch(
-            base_offset=batch.base_offset,
-            record_count=batch.record_count,
-            last_offset_delta=batch.record_count - 1,
-            file=batch.file,
-            first_row=0,
-            control=None,
-            slot=position.slot,
-            end_slot=position.slot,
-            end_time_ms=position.time_ms,
-            outcome=Outcome.COMMITTED,
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=-1,
-            min_timestamp=batch.min_timestamp,
-            max_timestamp=batch.max_timestamp,
-            transactional=True,
-            statistics=batch.statistics,
-        )
-    )
+    partition.active.append(_batch_of(batch, transactional_id, identity, position))
     partition.active_bytes += batch.file.length
     partition.next_offset += batch.record_count
 
 
-def place_marker(
-    partition: Partition,
-    control: Control,
-    transactional_id: str,
-    producer_id: int,
-    marker_epoch: int,
+def _batch_of(
+    entry: BatchAppended | StagedBatch,
+    transactional_id: str | None,
+    identity: ProducerIdentity,
     position: LogPosition,
-    timestamp: int,
     *,
-    eager: bool,
+    base_sequence: int = NO_SEQUENCE,
+    is_open: bool = False,
+) -> Batch:
+    """Return the rows of a file as a batch.
+
+    Args:
+        is_open: True if the transaction of the rows is open. Otherwise they are committed at this position.
+    """
+    return Batch(
+        base_offset=entry.base_offset,
+        record_count=entry.record_count,
+        last_offset_delta=entry.record_count - 1,
+        file=entry.file,
+        first_row=0,
+        control=None,
+        slot=position.slot,
+        end_slot=NO_SLOT if is_open else position.slot,
+        end_time_ms=NO_TIME if is_open else position.time_ms,
+        outcome=Outcome.OPEN if is_open else Outcome.COMMITTED,
+        transactional_id=transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=base_sequence,
+        min_timestamp=entry.min_timestamp,
+        max_timestamp=entry.max_timestamp,
+        transactional=transactional_id is not None,
+        statistics=entry.statistics,
+    )
+
+
+def place_marker(
+    partition: Partition, ended: TransactionEnded, identity: ProducerIdentity, position: LogPosition, *, eager: bool
 ) -> int:
     """End a producer's transaction in the partition: decide its rows, append the control row, raise the epoch.
 
     Args:
-        timestamp: the timestamp of the control row (ms since the epoch).
+        identity: the producer id of the rows, with the epoch of the control row.
         eager: True if the transaction appended eager batches here, so that the partition keeps producer state.
 
     Returns:
         The number of eager rows that were decided.
     """
+    producer_id, marker_epoch = identity
+    control, outcome = Control.ABORT, Outcome.ABORTED
+    if ended.outcome == "commit":
+        control, outcome = Control.COMMIT, Outcome.COMMITTED
     marker_offset = partition.next_offset
     settled = 0
     first_offset = partition.open_transactions.pop(producer_id, None)
     if first_offset is not None:
-        outcome = Outcome.COMMITTED if control is Control.COMMIT else Outcome.ABORTED
         settled = _settle(partition, producer_id, first_offset, outcome, position)
         if outcome is Outcome.ABORTED:
             # This transaction was removed above, so the next open one gives the last stable offset after the marker.
@@ -219,7 +200,7 @@ def place_marker(
     # on, and is refused (KIP-890). Staged batches need no such protection: they enter only with the transaction's end.
     if eager:
         partition.producers[producer_id] = with_marker(
-            partition.producers.get(producer_id), producer_id, marker_epoch, timestamp
+            partition.producers.get(producer_id), producer_id, marker_epoch, ended.time_ms
         )
     partition.active.append(
         Batch(
@@ -232,13 +213,13 @@ def place_marker(
             slot=position.slot,
             end_slot=position.slot,
             end_time_ms=position.time_ms,
-            outcome=Outcome.COMMITTED if control is Control.COMMIT else Outcome.ABORTED,
-            transactional_id=transactional_id,
+            outcome=outcome,
+            transactional_id=ended.transactional_id,
             producer_id=producer_id,
             producer_epoch=marker_epoch,
-            base_sequence=-1,
-            min_timestamp=timestamp,
-            max_timestamp=timestamp,
+            base_sequence=NO_SEQUENCE,
+            min_timestamp=ended.time_ms,
+            max_timestamp=ended.time_ms,
             transactional=True,
         )
     )
@@ -253,9 +234,7 @@ def _settle(partition: Partition, producer_id: int, first_offset: int, outcome: 
     for index in range(start, len(partition.active)):
         batch = partition.active[index]
         if batch.producer_id == producer_id and batch.outcome is Outcome.OPEN:
-            partition.active[index] = batch._replace(
-                outcome=outcome, end_slot=position.slot, end_time_ms=position.time_ms
-            )
+            partition.active[index] = batch._replace(outcome=outcome, end_slot=position.slot, end_time_ms=position.time_ms)
             settled += batch.record_count
     return settled
 

@@ -97,29 +97,21 @@ def _is_older(known: ProducerState, base_sequence: int, last: int, expected: int
     return is_behind and base_sequence <= last < oldest
 
 
-def with_batch(
-    known: ProducerState | None,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    record_count: int,
-    base_offset: int,
-    timestamp: int,
-    transactional: bool,
-) -> ProducerState:
+def with_batch(known: ProducerState | None, batch: Batch) -> ProducerState:
     """Return the producer's state after a batch that passed ``check_sequence``."""
     added = SequenceRange(
-        base_sequence,
-        last_sequence_of(base_sequence, record_count),
-        base_offset,
-        base_offset + record_count - 1,
-        timestamp,
+        batch.base_sequence,
+        last_sequence_of(batch.base_sequence, batch.last_offset_delta + 1),
+        batch.base_offset,
+        batch.end_offset - 1,
+        batch.max_timestamp,
     )
-    kept = known.batches if known is not None and known.producer_epoch == producer_epoch else ()
+    kept = known.batches if known is not None and known.producer_epoch == batch.producer_epoch else ()
     first_offset = known.current_txn_first_offset if known is not None else NO_OFFSET
-    if transactional and first_offset == NO_OFFSET:
-        first_offset = base_offset
-    return ProducerState(producer_id, producer_epoch, (*kept, added)[-BATCHES_TO_RETAIN:], timestamp, first_offset)
+    if batch.transactional and first_offset == NO_OFFSET:
+        first_offset = batch.base_offset
+    batches = (*kept, added)[-BATCHES_TO_RETAIN:]
+    return ProducerState(batch.producer_id, batch.producer_epoch, batches, batch.max_timestamp, first_offset)
 
 
 def with_marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
@@ -164,17 +156,8 @@ def _after(known: ProducerState | None, batch: Batch) -> ProducerState | None:
         return ProducerState(batch.producer_id, batch.producer_epoch, (), batch.max_timestamp, NO_OFFSET)
     if batch.base_sequence == NO_SEQUENCE:
         return None
-    first_offset = known.current_txn_first_offset if known is not None else NO_OFFSET
-    if batch.transactional and first_offset == NO_OFFSET:
-        first_offset = batch.base_offset
-    last = SequenceRange(
-        batch.base_sequence,
-        last_sequence_of(batch.base_sequence, batch.last_offset_delta + 1),
-        batch.base_offset,
-        batch.end_offset - 1,
-        batch.max_timestamp,
-    )
-    return ProducerState(batch.producer_id, batch.producer_epoch, (last,), batch.max_timestamp, first_offset)
+    after = with_batch(known, batch)
+    return after._replace(batches=after.batches[-1:])
 
 
 def _is_live(draft: Draft, partition: Partition, batch: Batch) -> bool:

@@ -25,7 +25,7 @@ from eoslog.state.application_versions import check_application_version, remembe
 from eoslog.state.draft import Draft
 from eoslog.state.groups import check_offsets, commit_offsets, is_from_outside
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_SLOT, Control
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.partitions import (
     append_batch,
     append_staged,
@@ -410,21 +410,17 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             draft.edit_partition(PartitionId(batch.topic_id, batch.partition)),
             batch,
             transactional_id,
-            producer_id,
-            rows.producer_epoch,
+            ProducerIdentity(producer_id, rows.producer_epoch),
             draft.position,
         )
-    commits = entry.outcome == "commit"
+    marker_identity = ProducerIdentity(rows.producer_id, marker_epoch(transaction))
     for marker in entry.markers:
         partition_id = PartitionId(marker.topic_id, marker.partition)
         counts[partition_id.topic_id] += place_marker(
             draft.edit_partition(partition_id),
-            Control.COMMIT if commits else Control.ABORT,
-            entry.transactional_id,
-            rows.producer_id,
-            marker_epoch(transaction),
+            entry,
+            marker_identity,
             draft.position,
-            entry.time_ms,
             eager=partition_id in transaction.partitions,
         )
     for offsets in entry.offsets:
@@ -436,7 +432,9 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             work.version, work.query_id, work.starts_anew_after, work.rows, work.content, work.invocation
         )
         remember_version(draft, key, last)
-    last_commit = _last_commit(draft, entry, rows, counts) if commits else transaction.last_commit
+    last_commit = transaction.last_commit
+    if entry.outcome == "commit":
+        last_commit = _last_commit(draft, entry, rows, counts)
     draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry, last_commit)
     draft.ongoing.pop(entry.transactional_id, None)
     # After a roll-over partitions may forget the old producer id. The transaction alone recognizes a retry of this end

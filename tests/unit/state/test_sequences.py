@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import InvalidProducerEpoch, OutOfOrderSequence
-from eoslog.state.partition_state import NO_OFFSET, ProducerState, SequenceRange
+from eoslog.state.partition_state import NO_OFFSET, Batch, Outcome, ProducerState, SequenceRange
 from eoslog.state.sequences import (
     BATCHES_TO_RETAIN,
     DuplicateBatch,
@@ -23,11 +23,34 @@ from eoslog.state.sequences import (
 LARGEST = 2**31 - 1
 
 
+def batch_of(base_sequence: int, count: int, base_offset: int, *, epoch: int = 0) -> Batch:
+    """A batch of the producer without a transaction."""
+    return Batch(
+        base_offset=base_offset,
+        record_count=count,
+        last_offset_delta=count - 1,
+        file=None,
+        first_row=0,
+        control=None,
+        slot=0,
+        end_slot=0,
+        end_time_ms=0,
+        outcome=Outcome.COMMITTED,
+        transactional_id=None,
+        producer_id=1,
+        producer_epoch=epoch,
+        base_sequence=base_sequence,
+        min_timestamp=0,
+        max_timestamp=0,
+        transactional=False,
+    )
+
+
 def after(*batches: tuple[int, int], epoch: int = 0, base_offset: int = 0) -> ProducerState:
     """The state after batches of (base sequence, count), whose rows begin at ``base_offset``."""
     known: ProducerState | None = None
     for base_sequence, count in batches:
-        known = with_batch(known, 1, epoch, base_sequence, count, base_offset, 0, False)
+        known = with_batch(known, batch_of(base_sequence, count, base_offset, epoch=epoch))
         base_offset += count
     assert known is not None
     return known
@@ -154,7 +177,7 @@ def test_a_batch_before_a_kept_wrap_is_recognized() -> None:
     assert known.batches[0].base_sequence == LARGEST - 2
     assert duplicate(known, LARGEST - 52, 10) == NO_OFFSET
 
-    known = with_batch(known, 1, 0, 47, 10, 100, 0, False)
+    known = with_batch(known, batch_of(47, 10, 100))
     with pytest.raises(OutOfOrderSequence):
         check(known, LARGEST - 52, 10)
 
@@ -226,7 +249,7 @@ def test_batches_are_answered_as_by_a_model_that_remembers_the_whole_epoch(
     for count in [2**27] * large_ones_before + counts:
         base_sequence = model.written % 2**31
         check(known, base_sequence, count)
-        known = with_batch(known, 1, 0, base_sequence, count, offset, 0, False)
+        known = with_batch(known, batch_of(base_sequence, count, offset))
         model.sent.append((model.written, count, offset))
         model.written += count
         offset += count + data.draw(st.integers(0, 2))
@@ -254,12 +277,12 @@ class KnownProducer:
         except DuplicateBatch as duplicate:
             return duplicate.base_offset
         base_offset = self.next_offset
-        self.state = with_batch(self.state, 7, producer_epoch, base_sequence, count, base_offset, 0, False)
+        self.state = with_batch(self.state, batch_of(base_sequence, count, base_offset, epoch=producer_epoch))
         self.next_offset += count
         return base_offset
 
     def marker(self, marker_epoch: int) -> None:
-        self.state = with_marker(self.state, 7, marker_epoch, 0)
+        self.state = with_marker(self.state, 1, marker_epoch, 0)
         self.next_offset += 1
 
     @property

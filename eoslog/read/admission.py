@@ -239,7 +239,7 @@ def _units(
         if batch.base_offset >= segment_end:
             segment_end = _segment_end(partition, batch.base_offset)
         last = min(end, batch.end_offset)
-        if batch.file is None or not batch.record_count or not is_visible(batch, isolation, NO_SLOT, None):
+        if batch.file is None or not batch.record_count or not is_visible(batch, isolation):
             unit = unit._replace(end_offset=last) if unit else _Unit(batch.slot, last, "", 0, 0)
         else:
             rows = batch.record_count if batch.has_gaps else last - max(start, batch.base_offset)

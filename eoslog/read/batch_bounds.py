@@ -5,7 +5,7 @@ from __future__ import annotations
 from eoslog.format.record_times import shown_ms
 from eoslog.format.statistics import ALL_NULL, UNKNOWN, ColumnBounds, decode_statistics
 from eoslog.read.columns import CREATE_TIME
-from eoslog.read.predicate import BoundsOf, Predicate
+from eoslog.read.predicate import Predicate
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Outcome, Partition, SealedSegment
 
@@ -26,12 +26,6 @@ def may_be_wanted(
     predicate: Predicate, topic: str, partition_id: PartitionId, batch: Batch, start: int, end: int
 ) -> bool:
     """Return False if no row of a batch from ``start`` to ``end`` (exclusive) can match the predicate."""
-    return predicate.may_match(_bounds_of(predicate, topic, partition_id, batch, start, end))
-
-
-def _bounds_of(
-    predicate: Predicate, topic: str, partition_id: PartitionId, batch: Batch, start: int, end: int
-) -> BoundsOf:
     known = _position(predicate, topic, partition_id, max(start, batch.base_offset), min(end, batch.end_offset))
     known |= _origin(batch)
     if predicate.of_records:
@@ -43,7 +37,7 @@ def _bounds_of(
         known |= {field.name: ALL_NULL for field in of_file}
     elif of_file:
         known |= decode_statistics(batch.statistics, {field.name: field.type for field in of_file})
-    return lambda column: known.get(column, UNKNOWN)
+    return predicate.may_match(lambda column: known.get(column, UNKNOWN))
 
 
 def _name(predicate: Predicate, name: str) -> str:

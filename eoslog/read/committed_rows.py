@@ -17,7 +17,7 @@ from eoslog.format.batch_columns import NO_CONTROL, BatchColumns
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.stored_columns import LARGEST_OFFSET
 from eoslog.read.file_rows import FileRows, SegmentRows, active_rows
-from eoslog.read.isolation import IsolationLevel, is_visible, visible_rows
+from eoslog.read.isolation import EndBounds, IsolationLevel, is_visible, visible_rows
 from eoslog.state.partition_state import Batch, Partition
 
 Key = TypeVar("Key", bound=Hashable)
@@ -40,9 +40,8 @@ def rows_by_commit(
     Raises:
         CorruptRecord, StoreUnavailable: an index cannot be read.
     """
-    feeds = {
-        key: _Feed(indexes, partition, after_slot, until_slot, control_rows) for key, partition in partitions.items()
-    }
+    ended = EndBounds(after_slot, until_slot)
+    feeds = {key: _Feed(indexes, partition, ended, control_rows) for key, partition in partitions.items()}
     while True:
         slot = min((feed.first_slot for feed in feeds.values() if feed.first_slot is not None), default=None)
         behind = [feed for feed in feeds.values() if not feed.is_known(slot)]
@@ -60,18 +59,15 @@ def rows_by_commit(
 class _Feed:
     """The committed rows of one partition by the slot that ended them, as far as the partition was read."""
 
-    def __init__(
-        self, indexes: SegmentIndexes, partition: Partition, after_slot: int, until_slot: int, control_rows: bool
-    ) -> None:
+    def __init__(self, indexes: SegmentIndexes, partition: Partition, ended: EndBounds, control_rows: bool) -> None:
         self._control_rows = control_rows
-        self._after_slot = after_slot
-        self._until_slot = until_slot
+        self._ended = ended
         self._log_start_offset = partition.log_start_offset
         self._pending: dict[int, list[FileRows]] = defaultdict(list)
         self._slots: list[int] = []
         """The slots of the pending rows, as a heap."""
         self._parts = self._read(indexes, partition)
-        self._reached_slot: int | None = after_slot
+        self._reached_slot: int | None = ended.after_slot
         """Rows that are not read yet ended at this slot or later. None if all rows are read."""
 
     @property
@@ -84,7 +80,8 @@ class _Feed:
 
     def read_on(self) -> None:
         self._reached_slot = next(self._parts, None)
-        if self._reached_slot is not None and self._reached_slot > self._until_slot:
+        until_slot = self._ended.slot
+        if self._reached_slot is not None and until_slot is not None and self._reached_slot > until_slot:
             self._reached_slot = None
 
     def take(self, slot: int) -> tuple[FileRows, ...]:
@@ -96,7 +93,7 @@ class _Feed:
     def _read(self, indexes: SegmentIndexes, partition: Partition) -> Iterator[int]:
         """Read one segment at a time. Each yields a slot: all later rows of the partition end at or after it."""
         for segment in partition.sealed:
-            if segment.max_end_slot <= self._after_slot:
+            if segment.max_end_slot <= self._ended.after_slot:
                 continue
             columns = indexes.columns(segment)
             self._add_sealed(columns)
@@ -106,7 +103,7 @@ class _Feed:
 
     def _add_sealed(self, columns: BatchColumns) -> None:
         wanted = (
-            visible_rows(columns, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
+            visible_rows(columns, IsolationLevel.SNAPSHOT, self._ended)
             & (columns.record_count > 0)
             & (columns.end_offset > self._log_start_offset)
         )
@@ -120,7 +117,7 @@ class _Feed:
             for batch in batches
             if batch.record_count
             and (self._control_rows or batch.control is None)
-            and is_visible(batch, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
+            and is_visible(batch, IsolationLevel.SNAPSHOT, self._ended)
             and batch.end_offset > self._log_start_offset
         )
         self._put(active_rows(wanted, self._log_start_offset, LARGEST_OFFSET))

@@ -13,6 +13,7 @@ import numpy as np
 
 from eoslog.format.batch_columns import NO_CONTROL
 from eoslog.format.segment_index import SegmentIndexes
+from eoslog.read.isolation import EndBounds
 from eoslog.read.planner import active_between, sealed_between
 from eoslog.state.partition_state import NO_SLOT, Outcome, Partition
 
@@ -128,7 +129,7 @@ def _committed(
     indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int = NO_SLOT
 ) -> Iterator[_Rows]:
     """Yield the rows of committed transactions in a range of offsets, without control rows."""
-    for columns, between in sealed_between(indexes, partition, start, end, after_slot):
+    for columns, between in sealed_between(indexes, partition, start, end, ended=EndBounds(after_slot)):
         wanted = (
             columns.transactional
             & (columns.control == NO_CONTROL)

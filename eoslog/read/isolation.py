@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from eoslog.errors import InvalidOption
 from eoslog.format.batch_columns import BatchColumns
-from eoslog.state.partition_state import Batch, Outcome, Partition
+from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition
 from eoslog.wording import quoted
 
 
@@ -37,6 +38,20 @@ class IsolationLevel(StrEnum):
             raise InvalidOption(f"isolation level {quoted(value)} is unknown. Use one of: {levels}") from None
 
 
+class EndBounds(NamedTuple):
+    """The transactions whose rows ``snapshot`` shows, by their ends. The default shows all that committed."""
+
+    after_slot: int = NO_SLOT
+    """They ended after this slot."""
+    slot: int | None = None
+    """They ended at or before this slot; None sets no bound."""
+    time_ms: int | None = None
+    """They ended at or before this log time (ms); None sets no bound."""
+
+
+ANY_END = EndBounds()
+
+
 def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
     """Return the offset at which the visible rows of a partition end now (exclusive)."""
     if isolation is IsolationLevel.READ_COMMITTED:
@@ -44,15 +59,11 @@ def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
     return partition.high_watermark
 
 
-def is_visible(
-    batch: Batch, isolation: IsolationLevel, after_slot: int, slot: int | None, time_ms: int | None = None
-) -> bool:
+def is_visible(batch: Batch, isolation: IsolationLevel, ended: EndBounds = ANY_END) -> bool:
     """Return True if a batch below the visible end is visible. A control row is visible if its transaction's rows are.
 
     Args:
-        after_slot: ``snapshot`` only: the transaction ended after this slot.
-        slot: ``snapshot`` only: the transaction ended at or before this slot; None sets no bound.
-        time_ms: ``snapshot`` only: the transaction ended at or before this log time (ms); None sets no bound.
+        ended: for ``snapshot`` only.
     """
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return True
@@ -60,6 +71,7 @@ def is_visible(
         return False
     if isolation is IsolationLevel.READ_COMMITTED:
         return True
+    after_slot, slot, time_ms = ended
     return (
         after_slot < batch.end_slot
         and (slot is None or batch.end_slot <= slot)
@@ -67,15 +79,14 @@ def is_visible(
     )
 
 
-def visible_rows(
-    columns: BatchColumns, isolation: IsolationLevel, after_slot: int, slot: int | None, time_ms: int | None = None
-) -> npt.NDArray[np.bool_]:
+def visible_rows(columns: BatchColumns, isolation: IsolationLevel, ended: EndBounds) -> npt.NDArray[np.bool_]:
     """Return ``is_visible`` for each batch of a segment."""
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return np.ones(len(columns), np.bool_)
     visible = columns.has_outcome(Outcome.COMMITTED)
     if isolation is IsolationLevel.READ_COMMITTED:
         return visible
+    after_slot, slot, time_ms = ended
     visible &= after_slot < columns.end_slot
     if slot is not None:
         visible &= columns.end_slot <= slot

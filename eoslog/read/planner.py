@@ -17,7 +17,7 @@ from eoslog.format.batch_columns import NO_CONTROL, BatchColumns
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
 from eoslog.read.file_rows import ListedRows, PlannedRows, SegmentRows, active_rows
-from eoslog.read.isolation import IsolationLevel, is_visible, visible_end, visible_rows
+from eoslog.read.isolation import ANY_END, EndBounds, IsolationLevel, is_visible, visible_end, visible_rows
 from eoslog.read.predicate import Predicate
 from eoslog.read.time_travel import AsOf, check_as_of
 from eoslog.state.partition_state import NO_SLOT, Batch, Partition, SealedSegment
@@ -79,18 +79,17 @@ class ReadPlanner:
         last = visible_end(partition, self.isolation)
         end = max(start, last if end is None else min(end, last))
         slot, time_ms = self.as_of or (None, None)
-        return self._plan(partition, start, end, NO_SLOT, slot, time_ms)
+        return self._plan(partition, start, end, EndBounds(NO_SLOT, slot, time_ms))
 
     def plan_commits(self, partition: Partition, after_slot: int, slot: int | None = None) -> PartitionPlan:
         """Plan the rows of the transactions that ended in the slots (after_slot, slot]; None sets no end.
 
         Rows that have been removed since are left out. The isolation level must be ``snapshot``.
         """
-        return self._plan(partition, partition.log_start_offset, partition.high_watermark, after_slot, slot, None)
+        ended = EndBounds(after_slot, slot)
+        return self._plan(partition, partition.log_start_offset, partition.high_watermark, ended)
 
-    def _plan(
-        self, partition: Partition, start: int, end: int, after_slot: int, slot: int | None, time_ms: int | None
-    ) -> PartitionPlan:
+    def _plan(self, partition: Partition, start: int, end: int, ended: EndBounds) -> PartitionPlan:
         topic, predicate, parts = self.topic, self.predicate, list[SegmentRows | ListedRows]()
 
         def may_hold(segment: SealedSegment) -> bool:
@@ -99,9 +98,9 @@ class ReadPlanner:
         def may_match(batch: Batch) -> bool:
             return predicate is None or may_be_wanted(predicate, topic, partition.id, batch, start, end)
 
-        for columns, between in sealed_between(self.indexes, partition, start, end, after_slot, slot, may_hold):
+        for columns, between in sealed_between(self.indexes, partition, start, end, ended=ended, may_hold=may_hold):
             rows = np.arange(between.start, between.stop)
-            visible = visible_rows(columns, self.isolation, after_slot, slot, time_ms)[rows]
+            visible = visible_rows(columns, self.isolation, ended)[rows]
             wanted = visible & (columns.record_count[rows] > 0)
             if not self.control_rows:
                 wanted &= columns.control[rows] == NO_CONTROL
@@ -114,7 +113,7 @@ class ReadPlanner:
             for batch in active_between(partition, start, end)
             if batch.record_count
             and (self.control_rows or batch.control is None)
-            and is_visible(batch, self.isolation, after_slot, slot, time_ms)
+            and is_visible(batch, self.isolation, ended)
             and may_match(batch)
         )
         parts.append(active_rows(active, start, end))
@@ -139,32 +138,34 @@ def sealed_between(
     partition: Partition,
     start: int,
     end: int,
-    after_slot: int = NO_SLOT,
-    until_slot: int | None = None,
+    *,
+    ended: EndBounds = ANY_END,
     may_hold: Callable[[SealedSegment], bool] = lambda segment: True,
 ) -> Iterator[tuple[BatchColumns, range]]:
     """Yield the batches of sealed segments within a range of offsets: per segment its columns and row numbers.
 
     Args:
-        after_slot: skip segments whose transactions all ended at or before this slot.
-        until_slot: stop at the first batch that got its offsets after this slot. The function then reads segments one
-            by one, only as far as the caller iterates.
+        ended: skip segments whose transactions all ended too early. If there is a last slot, stop at the first batch
+            that got its offsets after it. The function then reads segments one by one, only as far as the caller
+            iterates.
         may_hold: skip segments for which this function returns False.
     """
     if start >= end:
         return
     first = bisect_right(partition.sealed, start, key=lambda segment: segment.end_offset)
     last = bisect_left(partition.sealed, end, lo=first, key=lambda segment: segment.base_offset)
-    segments = [each for each in partition.sealed[first:last] if each.max_end_slot > after_slot and may_hold(each)]
-    if until_slot is None:
+    segments = [
+        each for each in partition.sealed[first:last] if each.max_end_slot > ended.after_slot and may_hold(each)
+    ]
+    if ended.slot is None:
         for columns in indexes.columns_of_each(segments):
             yield columns, columns.between(start, end)
         return
     for columns in map(indexes.columns, segments):
         rows = columns.between(start, end)
         # Slots assign offsets in ascending order, and a transaction ends no earlier than it writes. So no later batch
-        # can have ended at or before until_slot.
-        later = columns.slot[rows.start : rows.stop] > until_slot
+        # can have ended at or before the last slot.
+        later = columns.slot[rows.start : rows.stop] > ended.slot
         if later.any():
             yield columns, rows[: int(later.argmax())]
             return

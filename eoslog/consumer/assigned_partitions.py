@@ -19,19 +19,17 @@ from eoslog.errors import (
     RecordDeserializationFailed,
     UnknownTopicOrPartition,
 )
-from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.offset_lookup import offset_for_time
 from eoslog.read.planner import ReadPlanner
-from eoslog.read.row_reader import read_rows
+from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.session.session import Session
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId, TopicPartition, topic_partition
 from eoslog.state.partition_state import Partition
 from eoslog.state.prepared import pending_partitions
 from eoslog.state.store_state import StoreState, Topic
-from eoslog.storage.object_store import ObjectStore
 
 _logger = logging.getLogger(__name__)
 _DECODED_AT_ONCE = 500
@@ -47,8 +45,7 @@ class PartitionFetch:
 
     def __init__(
         self,
-        store: ObjectStore,
-        indexes: SegmentIndexes,
+        store: Session,
         topic: Topic,
         partition: int,
         *,
@@ -56,7 +53,6 @@ class PartitionFetch:
         deserializers: Deserializers | None = None,
     ) -> None:
         self._store = store
-        self._indexes = indexes
         self._with_transaction = with_transaction
         self._deserializers = deserializers if topic.topic_schema.kind == "records" else None
         self.topic = topic
@@ -123,18 +119,19 @@ class PartitionFetch:
         if in_range and visible_end(partition, isolation) <= self.position:
             return
         self.topic = topic
-        plan = ReadPlanner(self._indexes, topic.topic, isolation).plan(partition, self.position)
+        plan = ReadPlanner(self._store.indexes, topic.topic, isolation).plan(partition, self.position)
         self._planned_end = plan.end_offset
         self._rows_ahead = plan.record_count
-        self._batches = read_rows(
-            self._store,
-            plan.topic,
-            plan.partition,
-            plan.rows,
-            stored_schema(self.topic),
-            columns_to_read(self.topic, with_transaction=self._with_transaction),
+        read = PartitionRead(
+            store=self._store.object_store,
+            topic=plan.topic,
+            partition=plan.partition,
+            files=plan.rows,
+            stored=stored_schema(self.topic),
+            wanted=columns_to_read(self.topic, with_transaction=self._with_transaction),
             threads=1,
         )
+        self._batches = read_rows(read)
         if not self._rows_ahead:
             self.move(plan.end_offset)
 
@@ -277,13 +274,11 @@ class AssignedPartitions:
             The new partitions. Their positions are not resolved yet.
         """
         new = {key for key in topics if not self._reads(key, topics)}
-        store = self._store
         self._fetches = {
             key: self._fetches[key]
             if key not in new
             else PartitionFetch(
-                store.object_store,
-                store.indexes,
+                self._store,
                 topics[key],
                 key.partition,
                 with_transaction=self._with_transaction,
@@ -397,8 +392,7 @@ class AssignedPartitions:
             return partition.log_start_offset
         if isinstance(policy, timedelta):
             begin_ms = self._store.now_ms() - policy // timedelta(milliseconds=1)
-            store, indexes = self._store.object_store, self._store.indexes
-            found = offset_for_time(store, indexes, topic, partition, self._isolation, begin_ms)
+            found = offset_for_time(self._store, topic, partition, self._isolation, begin_ms)
             if found is not None:
                 return found.offset
         return visible_end(partition, self._isolation)

@@ -737,11 +737,8 @@ class Consumer:
                     f"the timestamp for {_name_of(partition)} must be an integer in ms, 0 or more, not "
                     f"{quoted(timestamp)}. Use end_offsets() for the end, and beginning_offsets() for the beginning"
                 )
-        store = self._store
         return {
-            each: offset_for_time(
-                store.object_store, store.indexes, topic, partition, self._isolation, timestamps[each]
-            )
+            each: offset_for_time(self._store, topic, partition, self._isolation, timestamps[each])
             for each, (topic, partition) in self._partitions_of(timestamps).items()
         }
 

@@ -5,7 +5,8 @@ A first pass reads only the keys and offsets. A second pass reads the files that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,9 @@ from eoslog.errors import InvalidOption
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.file_rows import FileRows
-from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
-from eoslog.read.row_reader import read_rows
+from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.state.store_state import Topic
-from eoslog.storage.object_store import ObjectStore
 
 _ROWS_TOGETHER = 1 << 20
 """The least number of rows that are grouped by key at once. With many keys it is twice their number."""
@@ -42,41 +41,24 @@ def latest_keys(topic: Topic) -> RowKeys:
     return keys
 
 
-def read_latest(
-    store: ObjectStore,
-    topic: str,
-    partition: int,
-    files: Iterable[FileRows],
-    stored: pa.Schema,
-    wanted: pa.Schema,
-    keys: RowKeys,
-    *,
-    predicate: Predicate | None = None,
-    threads: int | None = None,
-    rows_read: Callable[[int], object] = lambda rows: None,
-    file_done: Callable[[FileRows], object] = lambda rows: None,
-) -> Iterator[pa.RecordBatch]:
+def read_latest(read: PartitionRead, keys: RowKeys) -> Iterator[pa.RecordBatch]:
     """Yield the newest row of each key, in the order of their offsets. Tombstones and older rows are left out.
 
     All rows without a key are yielded, as compaction keeps them. Memory holds the distinct keys of the partition, up to
     three times, with 8 bytes for the offset of each.
 
     Args:
-        files: the partition's visible rows by file, without control rows.
-        predicate: which of the newest rows to yield. It does not decide which row is the newest.
-        threads: as in ``read_rows``.
-        rows_read, file_done: as in ``read_rows``, for the first pass. It reads every file.
+        read: a read of the partition's visible rows, without control rows. Its predicate does not decide which row is
+            the newest. Its ``rows_read`` and ``file_done`` count the first pass, which reads every file.
 
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
     """
-    files = list(files)
+    files, stored, wanted, predicate = list(read.files), read.stored, read.wanted, read.predicate
     offset = pa.field("offset" if stored is RECORDS_SCHEMA else "_offset", pa.int64())
     first = pa.schema([*(stored.field(name) for name in keys.key_columns), offset])
     newest = _Newest()
-    for batch in read_rows(
-        store, topic, partition, files, stored, first, threads=threads, rows_read=rows_read, file_done=file_done
-    ):
+    for batch in read_rows(replace(read, files=files, wanted=first, predicate=None)):
         newest.add(keys.key_array(batch), batch.column(offset.name))
     offsets = newest.offsets()
     with_newest = [each for each in (_that_may_hold(each, offsets) for each in files) if len(each.batches)]
@@ -85,7 +67,15 @@ def read_latest(
         second.setdefault(name, stored.field(name))
     for field in () if predicate is None else predicate.columns:
         second.setdefault(field.name, field)
-    for batch in read_rows(store, topic, partition, with_newest, stored, pa.schema(second.values()), threads=threads):
+    second_read = replace(
+        read,
+        files=with_newest,
+        wanted=pa.schema(second.values()),
+        predicate=None,
+        rows_read=lambda rows: None,
+        file_done=lambda rows: None,
+    )
+    for batch in read_rows(second_read):
         kept = _are_in(offsets, batch.column(offset.name).to_numpy())
         if keys.value_columns:
             kept &= ~keys.tombstones(batch)

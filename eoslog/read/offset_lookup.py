@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, stored_schema
 from eoslog.read.columns import PLACE_COLUMNS, RECORD_COLUMNS
 from eoslog.read.file_rows import FileRows
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
-from eoslog.read.row_reader import read_rows
+from eoslog.read.row_reader import PartitionRead, read_rows
+from eoslog.session.session import Session
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
@@ -30,12 +30,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 def offset_for_time(
-    store: ObjectStore,
-    indexes: SegmentIndexes,
-    topic: Topic,
-    partition: Partition,
-    isolation: IsolationLevel,
-    timestamp_ms: int,
+    store: Session, topic: Topic, partition: Partition, isolation: IsolationLevel, timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
     """Return the first visible row whose timestamp is ``timestamp_ms`` or later; None if there is none.
 
@@ -46,14 +41,14 @@ def offset_for_time(
         (segment.base_offset for segment in partition.sealed if segment.max_timestamp >= timestamp_ms),
         partition.segment_base_offset,
     )
-    plan = ReadPlanner(indexes, topic.topic, isolation).plan(partition, max(start, partition.log_start_offset))
+    plan = ReadPlanner(store.indexes, topic.topic, isolation).plan(partition, max(start, partition.log_start_offset))
     late = (rows.only(rows.batches.taken(rows.batches.timestamp >= timestamp_ms)) for rows in plan.rows)
     first = next((rows for rows in late if len(rows.batches)), None)
     if first is None:
         return None
     if topic.topic_schema.kind == "columns" and not first.batches.has_gaps[0]:
         return OffsetAndTimestamp(int(first.batches.base_offset[0]), int(first.batches.timestamp[0]))
-    return _first_row(store, topic, partition.id.partition, chain([first], late), timestamp_ms)
+    return _first_row(store.object_store, topic, partition.id.partition, chain([first], late), timestamp_ms)
 
 
 def _first_row(
@@ -65,7 +60,16 @@ def _first_row(
     else:
         wanted = pa.schema([PLACE_COLUMNS.field("_timestamp"), PLACE_COLUMNS.field("_offset")])
     time, offset = wanted.names
-    for rows in read_rows(store, topic.topic, partition, files, stored_schema(topic), wanted, threads=1):
+    read = PartitionRead(
+        store=store,
+        topic=topic.topic,
+        partition=partition,
+        files=files,
+        stored=stored_schema(topic),
+        wanted=wanted,
+        threads=1,
+    )
+    for rows in read_rows(read):
         times = rows.column(time).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy()
         late_enough = np.flatnonzero(times >= timestamp_ms)
         if len(late_enough):

@@ -42,49 +42,49 @@ _LARGEST_WHOLE_BYTES = 1 << 20
 """Smaller files are always fetched as a whole: one request costs less than several ranges."""
 
 
-def read_rows(
-    store: ObjectStore,
-    topic: str,
-    partition: int,
-    files: Iterable[FileRows],
-    stored: pa.Schema,
-    wanted: pa.Schema,
-    *,
-    predicate: Predicate | None = None,
-    threads: int | None = None,
-    rows_read: Callable[[int], object] = lambda rows: None,
-    file_done: Callable[[FileRows], object] = lambda rows: None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the planned rows of a partition, in the order of their offsets.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRead:
+    """A read of planned rows of one partition."""
+
+    store: ObjectStore
+    topic: str
+    partition: int
+    files: Iterable[FileRows]
+    """The rows by file, in the order of their offsets."""
+    stored: pa.Schema
+    """The columns that the topic's files contain."""
+    wanted: pa.Schema
+    """The columns to yield."""
+    predicate: Predicate | None = None
+    """Which rows to yield; None yields all rows."""
+    threads: int | None = None
+    """How many files or row groups are fetched and decoded at once; fewer if they are large. None: as many as the
+    object store serves best. 1: the caller's thread does it."""
+    rows_read: Callable[[int], object] = lambda rows: None
+    """Called with the number of rows of each batch, before the predicate leaves out some of them."""
+    file_done: Callable[[FileRows], object] = lambda rows: None
+    """Called with the rows of a file after the caller got all of them."""
+
+
+def read_rows(read: PartitionRead) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in the order of their offsets.
 
     A small file, and a file of which all columns and rows are needed, is fetched as a whole and compared with the
     checksum in its entry. Of other files only the ranges of the needed columns are fetched, and the checksums of their
     pages are verified instead.
 
-    Args:
-        files: the rows by file, in the order of their offsets.
-        stored: the columns that the topic's files contain.
-        wanted: the columns to yield.
-        predicate: which rows to yield; None yields all rows.
-        threads: how many files or row groups are fetched and decoded at once; fewer if they are large. None: as many as
-            the object store serves best. 1: the caller's thread does it.
-        rows_read: called with the number of rows of each batch, before the predicate leaves out some of them.
-        file_done: called with the rows of a file after the caller got all of them.
-
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
     """
     # The steps of a pool hold all their rows at once, so they decode them as one batch, which costs less.
-    batch_rows = _ROWS_A_BATCH if threads == 1 else _ROWS_A_STEP
-    read = _Read(store, topic, partition, stored, wanted, predicate, batch_rows)
-    if threads == 1:
-        steps = ((step, step.run()) for rows in files for step in read.steps(rows))
-        yield from _batches(steps, predicate, rows_read, file_done)
+    reader = _FileReader(read, _ROWS_A_BATCH if read.threads == 1 else _ROWS_A_STEP)
+    if read.threads == 1:
+        yield from _batches(read, ((step, step.run()) for rows in read.files for step in reader.steps(rows)))
         return
-    threads = threads or store.reads_at_once
+    threads = read.threads or read.store.reads_at_once
     pool = ThreadPoolExecutor(threads)
     try:
-        opened = _ahead(pool, 2 * threads, files, read.steps_ahead, read.bytes_to_open)
+        opened = _ahead(pool, 2 * threads, read.files, reader.steps_ahead, reader.bytes_to_open)
         decoded = _ahead(
             pool,
             2 * threads,
@@ -93,24 +93,21 @@ def read_rows(
             lambda step: step.bytes,
             lambda step: step.is_decoded,
         )
-        yield from _batches(decoded, predicate, rows_read, file_done)
+        yield from _batches(read, decoded)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _batches(
-    steps: Iterable[tuple[_Step, Iterable[tuple[int, pa.RecordBatch]]]],
-    predicate: Predicate | None,
-    rows_read: Callable[[int], object],
-    file_done: Callable[[FileRows], object],
+    read: PartitionRead, steps: Iterable[tuple[_Step, Iterable[tuple[int, pa.RecordBatch]]]]
 ) -> Iterator[pa.RecordBatch]:
     for step, found in steps:
         for rows, batch in found:
-            rows_read(rows)
+            read.rows_read(rows)
             for first in range(0, batch.num_rows, _ROWS_A_BATCH):
                 yield batch.slice(first, _ROWS_A_BATCH)
         if step.completes is not None:
-            file_done(step.completes)
+            read.file_done(step.completes)
 
 
 _Task = TypeVar("_Task")
@@ -179,31 +176,19 @@ class _Step:
     """True if its rows are in memory."""
 
 
-class _Read:
-    """A read of one partition: the parts that are the same for all its files."""
+class _FileReader:
+    """Reads the files of one read. It holds the parts that are the same for all of them."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        topic: str,
-        partition: int,
-        stored: pa.Schema,
-        wanted: pa.Schema,
-        predicate: Predicate | None,
-        batch_rows: int,
-    ) -> None:
-        self._store = store
-        self._topic = topic
-        self._partition = partition
-        self._stored = stored
-        self._wanted = wanted
-        self._predicate = predicate
+    def __init__(self, read: PartitionRead, batch_rows: int) -> None:
+        self._read = read
         self._batch_rows = batch_rows
         """How many rows are decoded at once, at most."""
+        predicate, wanted = read.predicate, read.wanted
         extra = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
-        self._read = pa.schema([*wanted, *extra])
+        self._columns = pa.schema([*wanted, *extra])
         """The columns to read. Some of them only the predicate uses."""
-        self._needed = [name for name in self._read.names if name in stored.names]
+        self._stored = read.stored
+        self._needed = [name for name in self._columns.names if name in read.stored.names]
         # The timestamps that readers of Kafka records get may differ from those in the file.
         self._may_match = None if predicate is None or predicate.of_records else predicate.may_match
 
@@ -269,7 +254,7 @@ class _Read:
         return is_part and not is_whole and file.footer_crc32c is not None
 
     def _opened(self, rows: FileRows, file: FileReference) -> DataFile:
-        store, slot = self._store, NO_SLOT if rows.record_slot is None else rows.record_slot
+        store, slot = self._read.store, NO_SLOT if rows.record_slot is None else rows.record_slot
         stored = self._stored.append(OFFSET_DELTA_COLUMN) if rows.has_gaps else self._stored
         if self._is_read_in_ranges(rows, file):
             end, fetch = read_end(store, file), partial(read_ranges, store, file)
@@ -285,11 +270,11 @@ class _Read:
 
     def _filtered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for batch in batches:
-            if self._predicate is None:
+            if self._read.predicate is None:
                 yield batch.num_rows, batch
             else:
-                matching = batch.filter(is_wanted(self._predicate, batch))
-                yield batch.num_rows, matching.select(self._wanted.names)
+                matching = batch.filter(is_wanted(self._read.predicate, batch))
+                yield batch.num_rows, matching.select(self._read.wanted.names)
 
     def _with_metadata(self, decoded: Iterator[pa.RecordBatch], rows: FileRows, row: int) -> Iterator[pa.RecordBatch]:
         """Yield the planned rows that lie in decoded rows, and the control rows between them.
@@ -316,7 +301,7 @@ class _Read:
 
     def _with_columns(self, batch: pa.RecordBatch, placed: PlacedRows) -> pa.RecordBatch:
         columns = []
-        for field in self._read:
+        for field in self._columns:
             if field.name not in batch.schema.names or field.name == OFFSET_DELTA_COLUMN.name:
                 column = self._metadata(field, placed)
             else:
@@ -324,10 +309,10 @@ class _Read:
                 if self._stored is RECORDS_SCHEMA and field.name == "timestamp" and column.null_count:
                     column = pc.coalesce(column, self._metadata(field, placed))
             columns.append(column)
-        return pa.RecordBatch.from_arrays(columns, schema=self._read)
+        return pa.RecordBatch.from_arrays(columns, schema=self._columns)
 
     def _metadata(self, field: Any, placed: PlacedRows) -> Any:
-        return metadata_column(field, self._topic, self._partition, placed)
+        return metadata_column(field, self._read.topic, self._read.partition, placed)
 
     def _without_file(self, rows: FileRows) -> Iterator[pa.RecordBatch]:
         """Yield rows that need no file: control rows, and rows of which only metadata columns are wanted.
@@ -341,9 +326,9 @@ class _Read:
             placed = PlacedRows(some.batches, some.batches.record_count, some.batches.base_offset)
             columns = [
                 pa.nulls(placed.row_count, field.type) if field.name in null else self._metadata(field, placed)
-                for field in self._read
+                for field in self._columns
             ]
-            yield pa.RecordBatch.from_arrays(columns, schema=self._read)
+            yield pa.RecordBatch.from_arrays(columns, schema=self._columns)
 
 
 def _failed(error: Exception) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from eoslog.read.latest_rows import read_latest
 from eoslog.read.planner import PartitionPlan, check_offset
 from eoslog.read.predicate import Predicate
 from eoslog.read.read_request import ReadRequest
-from eoslog.read.row_reader import read_rows
+from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.read.time_travel import AsOf, check_created, resolve, timestamp_ms
 from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session, check_partition
@@ -83,15 +82,15 @@ class Scan:
         stored: pa.Schema,
         columns: pa.Schema,
         slot: int,
+        *,
         as_of: AsOf | None = None,
         predicate: Predicate | None = None,
-        most_rows: int | None = None,
         latest: RowKeys | None = None,
     ) -> None:
         self._store = store
         self._stored = stored
         self._predicate = predicate
-        self._most_rows = most_rows
+        self._most_rows: int | None = None
         self._latest = latest
         self.plans = tuple(plans)
         self.schema = columns
@@ -148,18 +147,18 @@ class Scan:
         for plan in self.plans:
             if left == 0:
                 return
-            read = read_rows if self._latest is None else partial(read_latest, keys=self._latest)
-            for batch in read(
-                self._store,
-                plan.topic,
-                plan.partition,
-                self._files(plan, left),
-                self._stored,
-                self.schema,
+            read = PartitionRead(
+                store=self._store,
+                topic=plan.topic,
+                partition=plan.partition,
+                files=self._files(plan, left),
+                stored=self._stored,
+                wanted=self.schema,
                 predicate=self._predicate,
                 rows_read=lambda rows: told.step(with_rows, rows),
                 file_done=lambda done: told.step(with_file, done),
-            ):
+            )
+            for batch in read_rows(read) if self._latest is None else read_latest(read, self._latest):
                 if left is None:
                     yield batch
                     continue
@@ -326,7 +325,9 @@ def plan_scan(
         for each in found
     ]
     stored = stored_schema(topic_state)
-    return Scan(store.object_store, plans, stored, wanted, newest, as_of, read.predicate, latest=read.latest)
+    return Scan(
+        store.object_store, plans, stored, wanted, newest, as_of=as_of, predicate=read.predicate, latest=read.latest
+    )
 
 
 def _check_offsets(topic: Topic, option: str, offsets: object) -> None:

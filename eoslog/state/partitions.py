@@ -234,7 +234,9 @@ def _settle(partition: Partition, producer_id: int, first_offset: int, outcome: 
     for index in range(start, len(partition.active)):
         batch = partition.active[index]
         if batch.producer_id == producer_id and batch.outcome is Outcome.OPEN:
-            partition.active[index] = batch._replace(outcome=outcome, end_slot=position.slot, end_time_ms=position.time_ms)
+            partition.active[index] = batch._replace(
+                outcome=outcome, end_slot=position.slot, end_time_ms=position.time_ms
+            )
             settled += batch.record_count
     return settled
 

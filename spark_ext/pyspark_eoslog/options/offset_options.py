@@ -146,9 +146,7 @@ def _offsets_by_time(
     topics = {view.topic.topic: view.topic for view in snapshot.topics}
 
     def find(key: TopicPartition) -> OffsetAndTimestamp | None:
-        return offset_for_time(
-            store.object_store, store.indexes, topics[key.topic], partitions[key], isolation, wanted[key]
-        )
+        return offset_for_time(store, topics[key.topic], partitions[key], isolation, wanted[key])
 
     # Each lookup may fetch a file to find the first row in it, so they run in parallel.
     with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as threads:

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,7 +17,7 @@ from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema, stored_sc
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.latest_rows import read_latest
 from eoslog.read.read_request import ReadRequest
-from eoslog.read.row_reader import read_rows
+from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.read.time_travel import check_created, resolve
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from pyspark_eoslog.options import Options, StoreLocation
@@ -83,10 +82,16 @@ def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa
         store = object_store(location)
         for piece, columns in partition.pieces:
             stored = RECORDS_SCHEMA if piece.stored is None else decode_schema(piece.stored)
-            read = read_rows if piece.latest is None else partial(read_latest, keys=piece.latest)
-            for batch in read(
-                store, piece.topic, piece.partition, piece.files, stored, columns.source, predicate=piece.predicate
-            ):
+            read = PartitionRead(
+                store=store,
+                topic=piece.topic,
+                partition=piece.partition,
+                files=piece.files,
+                stored=stored,
+                wanted=columns.source,
+                predicate=piece.predicate,
+            )
+            for batch in read_rows(read) if piece.latest is None else read_latest(read, piece.latest):
                 yield columns.convert(batch)
 
 

@@ -14,7 +14,7 @@ from eoslog.format.checked_files import crc32c
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.read.columns import PLACE_COLUMNS
 from eoslog.read.file_rows import BatchRows, FileRows
-from eoslog.read.row_reader import read_rows
+from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.state.entry_fields import SharedPosition, shared_object_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
@@ -107,7 +107,8 @@ def _rows(body: bytes, rows: int, *batches: BatchRows) -> FileRows:
 
 
 def _read(objects: _Watched, rows: FileRows, columns: pa.Schema = PLACED) -> pa.Table:
-    return pa.Table.from_batches(read_rows(objects, "t", 0, [rows], COLUMNS, columns), schema=columns)
+    read = PartitionRead(store=objects, topic="t", partition=0, files=[rows], stored=COLUMNS, wanted=columns)
+    return pa.Table.from_batches(read_rows(read), schema=columns)
 
 
 def test_batches_that_share_a_file_are_fetched_and_decoded_once(objects: _Watched) -> None:

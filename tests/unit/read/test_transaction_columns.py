@@ -13,7 +13,8 @@ from eoslog.format.checked_files import crc32c
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.read.columns import TRANSACTION_COLUMNS
-from eoslog.read.row_reader import read_rows
+from eoslog.read.file_rows import FileRows
+from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from tests.file_rows import batch, control, file_rows
@@ -184,11 +185,15 @@ def test_a_slice_within_a_batch_counts_its_sequences_from_there(store: Store) ->
     assert [(row["offset"], row["_sequence"]) for row in found] == [(3, 3), (4, 4)]
 
 
+def placed(store: ObjectStore, rows: FileRows, stored: pa.Schema, wanted: pa.Schema) -> PartitionRead:
+    return PartitionRead(store=store, topic="t", partition=0, files=[rows], stored=stored, wanted=wanted)
+
+
 def test_sequences_wrap_around(memory_store: ObjectStore) -> None:
     rows = file_rows("f", batch(record_count=3, base_offset=10, base_sequence=2**31 - 2))
     wanted = pa.schema([pa.field("offset", pa.int64()), TRANSACTION_COLUMNS.field("_sequence")])
 
-    (found,) = read_rows(memory_store, "t", 0, [rows], pa.schema([]), wanted)
+    (found,) = read_rows(placed(memory_store, rows, pa.schema([]), wanted))
 
     assert found.to_pydict() == {"offset": [10, 11, 12], "_sequence": [2**31 - 2, 2**31 - 1, 0]}
 
@@ -213,7 +218,7 @@ def test_a_compacted_file_has_control_rows_and_sequences_across_its_gaps(
     wanted = pa.schema([stored.field("n").with_nullable(True), pa.field("_offset", pa.int64()), *TRANSACTION_COLUMNS])
     before = memory_store.requests["GET"]
 
-    (found,) = read_rows(memory_store, "t", 0, [rows], stored, wanted)
+    (found,) = read_rows(placed(memory_store, rows, stored, wanted))
 
     assert memory_store.requests["GET"] - before == 1
     assert found.select(["n", "_offset", "_sequence", "_control", "_transactional_id"]).to_pydict() == {

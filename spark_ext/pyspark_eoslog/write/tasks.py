@@ -36,7 +36,7 @@ _GATHERED_BYTES = 16 << 20
 _TOPIC_COLUMN = "topic"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
     """The plan of a write, for its tasks. So tasks need not read the log."""
 

@@ -134,13 +134,13 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
         targets = [(topic, target)]
         sink = f"{topic.topic}:{topic.topic_id}"
     return WritePlan(
-        options.location,
-        store_id,
-        tuple(targets),
-        name is None,
-        sink,
-        store.object_store.clock.last_date_ms,
-        store.now_ms(),
+        location=options.location,
+        store_id=store_id,
+        targets=tuple(targets),
+        by_column=name is None,
+        sink=sink,
+        upload_ms=store.object_store.clock.last_date_ms,
+        planned_ms=store.now_ms(),
         new_columns=new_columns,
         inline_limit_bytes=store.log.config.inline_limit_bytes,
     )

@@ -12,7 +12,8 @@ from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import method, mutation
 
 PUBLICATIONS = FOCUSES["publications"]
-TESTS = "unit/maintenance/test_publication.py::"
+TESTS = "unit/maintenance/publication/test_publication.py::"
+VERSIONS = "unit/maintenance/publication/test_publication_versions.py::"
 STATISTICS = "unit/maintenance/test_delta_statistics.py::"
 REQUESTS = "unit/maintenance/test_publication_requests.py::"
 
@@ -38,14 +39,14 @@ def new_rows_told_as_moved() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test=TESTS + "test_removed_rows_and_new_rows_have_a_version_each")
+@mutation(unit_test=VERSIONS + "test_removed_rows_and_new_rows_have_a_version_each")
 def new_rows_beside_removed_rows() -> Iterator[None]:
     """A version removes rows and adds new ones: a Delta stream that skips such versions never gets the new rows."""
     with method(publication, "_overwrite_slot", lambda snapshot, files, since: snapshot.slot):
         yield
 
 
-@mutation(unit_test=TESTS + "test_an_overwrite_is_one_version_and_later_rows_have_their_own")
+@mutation(unit_test=VERSIONS + "test_an_overwrite_is_one_version_and_later_rows_have_their_own")
 def overwrites_in_two_versions() -> Iterator[None]:
     """An overwrite is published in two versions: after the first one other engines see an empty table."""
     with method(publication, "_overwrite_slot", lambda snapshot, files, since: -1):

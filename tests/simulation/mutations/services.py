@@ -118,7 +118,9 @@ def unanswered_request_forgotten() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/maintenance/test_append_service.py::test_a_stranger_without_the_key_changes_nothing")
+@mutation(
+    unit_test="unit/maintenance/test_append_service_strangers.py::test_a_stranger_without_the_key_changes_nothing"
+)
 def strangers_appended_for() -> Iterator[None]:
     """A service does not check that a writer has the store's key: anybody who reaches its port may write."""
     with (

@@ -37,6 +37,7 @@ def announce(store: Store, service: AppendService) -> None:
     store.log.appender.announcements.own_service = None
 
 
+@pytest.mark.usefixtures("patient_writers")
 def test_writers_that_name_a_directory_in_another_way_reach_its_service(tmp_path: Path) -> None:
     original = made(tmp_path / "original")
     (tmp_path / "link").symlink_to(tmp_path / "original")

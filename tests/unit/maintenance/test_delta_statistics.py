@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from eoslog import Store, TopicConfig, TopicPartition
+from eoslog.delta import delta_log
 from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from tests.delta_logs import versions
@@ -185,10 +186,11 @@ def test_files_without_bounds_are_still_moved_without_changing_data(world: World
     assert {each["dataChange"] for kind in ("add", "remove") for each in newest(other, kind)} == {False}
 
 
-def test_offsets_of_files_outlive_a_checkpoint(world: World, tmp_path: Path) -> None:
+def test_offsets_of_files_outlive_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_log, "CHECKPOINT_VERSIONS", 10)
     store = world.process()
     create(store, segment_batches=1000)
-    for _ in range(101):
+    for _ in range(11):
         write(store, numbers(math.nan))
         store.admin.publish("t")
     store.admin.alter_topic("t", segment_batches=1)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.copying.file_copy import files_as_objects
+from eoslog.log.replica import LogConfig
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.read.isolation import IsolationLevel
 from eoslog.state.store_state import StoreState
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import StoredObject
 from eoslog.verification.findings import Kind
 from tests.unit.support.world import FaultyStore, ManualEnvironment, World
 from tests.unit.verification.histories import faults
@@ -89,7 +93,30 @@ def rewrite_everything(store: Store, world: World) -> None:
 
 
 def busy_store(world: World) -> Store:
-    """A store with sealed, compacted and active segments, groups, and open and prepared transactions."""
+    """A store with sealed, compacted and active segments, groups, and open and prepared transactions.
+
+    The stores of all tests have the same objects, because it takes long to make them.
+    """
+    time_ms, objects = _made(LogConfig().inline_limit_bytes)
+    world.time_ms = max(world.time_ms, time_ms)
+    store = world.process()
+    assert isinstance(store.object_store, MemoryStore)
+    store.object_store._objects.update(objects)
+    store.read(lambda state, slot: slot)
+    return store
+
+
+@cache
+def _made(inline_limit_bytes: int) -> tuple[int, dict[str, StoredObject]]:
+    """The time after a busy store was made with this setting, and its objects."""
+    world = World()
+    store = another_busy_store(world)
+    assert isinstance(store.object_store, MemoryStore)
+    return world.time_ms, store.object_store._objects.copy()
+
+
+def another_busy_store(world: World) -> Store:
+    """A busy store with an identity of its own."""
     store = world.process()
     store.admin.create_topic("t", partitions=2, config=TopicConfig(segment_batches=3))
     store.admin.create_topic("k", config=TopicConfig(segment_batches=2, cleanup_policy="compact"))

@@ -12,7 +12,7 @@ from eoslog import Store, TopicConfig
 from eoslog.errors import EosLogError
 from eoslog.maintenance.coordinator import Coordinator
 
-COPIES = 2
+COPIES = 1
 
 
 def test_each_copy_is_a_slot_of_a_store_in_use(tmp_path: Path) -> None:

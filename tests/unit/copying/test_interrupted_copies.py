@@ -12,7 +12,7 @@ from eoslog.log.slots import slot_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.storage.object_store import ObjectInfo
-from tests.unit.copying.copies import Place, busy_store, check_copy, rewrite_everything, state_of
+from tests.unit.copying.copies import Place, another_busy_store, busy_store, check_copy, rewrite_everything, state_of
 from tests.unit.support.world import World, faulty
 
 POINTS = (
@@ -227,7 +227,7 @@ def test_an_unfinished_copy_is_continued_only_by_its_kind() -> None:
     with pytest.raises(InvalidRequest, match="unfinished copy with the same identity"):
         source.admin.copy(place.process(), new_identity=True)
     with pytest.raises(InvalidRequest, match="unfinished copy of the store"):
-        busy_store(other).admin.copy(place.process())
+        another_busy_store(other).admin.copy(place.process())
     with pytest.raises(NotAStore, match="belong to no store"):
         place.process().create()
     assert copied_slot(place) is None

@@ -81,7 +81,7 @@ WORKERS  ?= 2
 PYTEST   := $(BIN)/python -m pytest -n $(WORKERS)
 SIMULATE := $(BIN)/python -m tests.simulation.run
 
-QUICK_SEEDS ?= 300
+QUICK_SEEDS ?= 200
 SHORT_STEPS := 100
 test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (35 minutes on 2 cores)
 
@@ -94,10 +94,9 @@ coverage: setup s3-server ## Run test-unit with the coverage, which takes half a
 	@echo "Coverage of these tests: the ten modules with the least, and all"
 	@$(BIN)/python -m coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
 
-test-simulation: setup ## The part of them that simulates: its tests, and QUICK_SEEDS=300 short histories of each kind
+test-simulation: setup ## The part of them that simulates: its tests, and QUICK_SEEDS=200 short histories
 	$(PYTEST) -m "not slow" tests/simulation
 	$(SIMULATE) --services mixed --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
-	$(SIMULATE) --services log --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
 
 # VERSION is a release of PySpark, which has an environment of its own. PySpark 3 must be refused.
 SPARK_PYTHON = $(if $(VERSION),.cache/pyspark-$(VERSION),$(VENV))/bin/python
@@ -110,8 +109,8 @@ test-spark: setup s3-server ## The part of them that runs Spark, with a session 
 DEEP_MIXED_SEEDS ?= 1000
 DEEP_LOG_SEEDS ?= 3000
 FOCUS_SEEDS ?= 100
-test-deep: setup s3-server ## Run the slow tests, except those of interrupts, and a slice of the seeds (30 minutes on 2 cores)
-	$(PYTEST) -m slow tests --ignore=tests/spark --ignore=tests/interrupts
+test-deep: setup s3-server ## Run the slow tests, except those of interrupts, more examples, and a slice of the seeds (30 minutes on 2 cores)
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=deep tests --ignore=tests/spark --ignore=tests/interrupts
 	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)
 	@set -e; for focus in uploads replacements replicas races threads racing-clients queue queue-clients append-services append-service-clients publications fences; do \

@@ -18,8 +18,11 @@ from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.s3_store import S3Store
+from tests.depth import register_profiles
 from tests.fault_proxy import FaultProxy
 from tests.s3.servers import S3Server, S3ServerMissing, pretended_s3_server, real_s3_server
+
+register_profiles()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,7 +105,7 @@ def real_server() -> Iterator[S3Server]:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session", params=["moto", "real"])
+@pytest.fixture(scope="session", params=[pytest.param("moto", marks=pytest.mark.slow), "real"])
 def s3_server(request: pytest.FixtureRequest) -> S3Server:
     """Each S3 server in turn."""
     server: S3Server = request.getfixturevalue(f"{request.param}_server")
@@ -133,7 +136,14 @@ def faulty_s3_store(fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str
     return s3_store_at(s3_server.behind(fault_proxy.url), s3_bucket, environment)
 
 
-@pytest.fixture(params=["local", "memory", *(pytest.param(name, marks=pytest.mark.s3) for name in ("moto", "real"))])
+@pytest.fixture(
+    params=[
+        "local",
+        "memory",
+        pytest.param("moto", marks=[pytest.mark.s3, pytest.mark.slow]),
+        pytest.param("real", marks=pytest.mark.s3),
+    ]
+)
 def any_store(request: pytest.FixtureRequest, environment: Environment) -> ObjectStore:
     """Each kind of store in turn, with those on each S3 server."""
     if request.param in ("moto", "real"):

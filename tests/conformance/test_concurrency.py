@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import eoslog
@@ -19,6 +19,7 @@ from eoslog.producer.producer import Producer
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.store import Store
+from tests.depth import examples
 from tests.unit.state.histories import History
 from tests.unit.support.paused_processes import Died, asleep_at, awake, dies_at
 from tests.unit.support.world import World
@@ -133,7 +134,7 @@ DEATHS = st.sampled_from(["log.slot.before_put", "log.slot.claimed", "client.pro
 
 
 @pytest.mark.scenario(117)
-@settings(max_examples=60)
+@examples(15)
 @given(
     steps=st.lists(
         st.tuples(STEPS, st.none() | DEATHS | STEPS, st.integers(1, 3), st.integers(0, 40_000)), min_size=6, max_size=20

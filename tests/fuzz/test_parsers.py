@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import EosLogError
+from tests.depth import examples
 from tests.fuzz.mutations import mutate
 from tests.fuzz.parsers import PARSERS
 from tests.fuzz.samples import samples
@@ -37,7 +38,7 @@ def test_well_formed_input_is_taken(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PARSERS)
-@settings(max_examples=40, deadline=None)
+@examples(10)
 @given(seed=st.integers(0, 2**32))
 def test_spoilt_input_is_a_valid_value_or_a_known_error(kind: str, seed: int) -> None:
     chance = random.Random(seed)

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,20 @@ class S3Server:
     def new_bucket(self) -> str:
         """Make a bucket and return its name."""
         name = f"test-{uuid.uuid4().hex}"
-        client = get_session().create_client(
-            "s3",
-            endpoint_url=self.endpoint_url,
-            region_name=_REGION,
-            aws_access_key_id=self.key,
-            aws_secret_access_key=self.secret,
-        )
-        client.create_bucket(Bucket=name)
-        client.close()
+        _client_of(self).create_bucket(Bucket=name)
         return name
+
+
+@cache
+def _client_of(server: S3Server) -> Any:
+    """A client of a server. It is kept, because to make one takes as long as many requests."""
+    return get_session().create_client(
+        "s3",
+        endpoint_url=server.endpoint_url,
+        region_name=_REGION,
+        aws_access_key_id=server.key,
+        aws_secret_access_key=server.secret,
+    )
 
 
 @contextmanager

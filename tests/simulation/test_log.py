@@ -44,6 +44,7 @@ def test_each_name_lies_in_the_slot_that_its_append_returned_among_all_faults(fi
     assert all(result_of(seed).slots > 1 for seed in range(first, first + BLOCKS.step))
 
 
+@pytest.mark.slow
 def test_the_seeds_of_a_log_reach_every_rare_event() -> None:
     marks: Counter[str] = Counter()
     for seed in range(BLOCKS.stop):

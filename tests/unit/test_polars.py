@@ -8,11 +8,12 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, Store, UnknownTopicOrPartition, connect
 from eoslog.polars import predicate_text, scan_topic
+from tests.depth import examples
 from tests.unit.support.world import World
 
 DAY = datetime.date(2026, 1, 1)
@@ -85,7 +86,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(30)
 @given(CONDITIONS, st.sets(st.sampled_from(ROWS.column_names), min_size=1))
 def test_a_query_finds_the_rows_of_a_filter_behind_the_read(store: Store, condition: pl.Expr, names: set[str]) -> None:
     columns = sorted(names)

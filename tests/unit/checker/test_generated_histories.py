@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.checker import History, Kind, Outcome, check
+from tests.depth import examples
 from tests.unit.checker.corruptions import CORRUPTIONS
 from tests.unit.checker.model import Model
 
@@ -24,7 +25,7 @@ def test_a_true_history_breaks_no_rule(seed: int) -> None:
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS, ids=lambda each: each.__name__)
-@settings(max_examples=40)
+@examples(10)
 @given(seed=seeds)
 def test_a_single_lie_is_caught(corrupt: Callable[[History, random.Random], History | None], seed: int) -> None:
     corrupted = corrupt(Model(seed).run(), random.Random(seed))

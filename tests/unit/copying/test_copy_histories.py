@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.errors import EosLogError
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.store_state import StoreState
+from tests.depth import examples
 from tests.unit.copying.copies import Place, check_copy, state_of
 from tests.unit.support.world import World
 from tests.unit.verification.histories import COLUMNS, commit_staged, rows
@@ -136,7 +137,7 @@ def answers(store: Store, state: StoreState, slot: int) -> dict[str, Any]:
     return found
 
 
-@settings(deadline=None, max_examples=50)
+@examples(10)
 @given(st.lists(steps, max_size=25), st.lists(steps, max_size=8))
 def test_a_copy_is_the_source_at_its_slot(before: list[tuple[Any, ...]], meanwhile: list[tuple[Any, ...]]) -> None:
     history = History()

@@ -12,7 +12,7 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, InvalidRequest
@@ -288,7 +288,6 @@ def test_every_type_survives_that_nan_comes_late(monkeypatch: pytest.MonkeyPatch
     assert found.equals(pa.concat_tables([first, second]).drop_columns("late"))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_range_of_rows_is_read_back(data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 40))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import TopicPartition
 from eoslog.maintenance.file_compaction import compact_files
+from tests.depth import examples
 from tests.unit.maintenance.compacted_log import DAY_MS, CompactedLog, Row
 
 TRANSACTIONAL = ("p1", "p2")
@@ -171,7 +172,7 @@ class History:
         assert found == self.model.shown(isolation)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(12)
 @given(st.sampled_from([1, 2, 5]), st.lists(steps, max_size=40))
 def test_compaction_keeps_the_rows_that_kafkas_definitions_name(
     segment_batches: int, taken: list[tuple[object, ...]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import ConcurrentTransactions, OffsetOutOfRange, Store, TopicConfig, TopicPartition
@@ -19,6 +19,7 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer
 from tests.delta_logs import check_versions, rows_by_stream, slot_of, versions
+from tests.depth import examples
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 from tests.unit.support.overwriting import overwrite
 from tests.unit.support.world import World
@@ -165,7 +166,7 @@ configs = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@examples(25)
 @given(configs, st.lists(steps, max_size=40))
 def test_each_version_shows_the_snapshot_at_its_slot(config: TopicConfig, history: list[tuple[Any, ...]]) -> None:
     topic = History(config)
@@ -176,7 +177,7 @@ def test_each_version_shows_the_snapshot_at_its_slot(config: TopicConfig, histor
     topic.check()
 
 
-@settings(deadline=None, max_examples=50)
+@examples(10)
 @given(configs, st.lists(rounds, min_size=2, max_size=8))
 def test_a_stream_that_skips_removals_gets_each_row_of_the_other_versions_once(
     config: TopicConfig, history: list[list[tuple[Any, ...]]]
@@ -187,7 +188,7 @@ def test_a_stream_that_skips_removals_gets_each_row_of_the_other_versions_once(
     topic.check()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(8)
 @given(configs, st.lists(steps, max_size=40))
 def test_the_newest_version_outlives_vacuum(config: TopicConfig, history: list[tuple[Any, ...]]) -> None:
     topic = History(config)

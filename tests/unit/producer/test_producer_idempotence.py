@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import errors
@@ -15,6 +15,7 @@ from eoslog.session.positions import RecordMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.storage.object_store import ObjectStore, PutOutcome
 from eoslog.store import Store
+from tests.depth import examples
 from tests.unit.log.world import Fault
 from tests.unit.support.world import SLOTS, World, values
 
@@ -89,7 +90,7 @@ def until_done(call: object) -> None:
     rows=st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.booleans()), min_size=1, max_size=12),
     max_block_ms=st.sampled_from([1, 50, 60_000]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(15)
 def test_each_row_is_written_once_and_in_order_whatever_becomes_of_puts_and_answers(
     faults: list[Fault], others: list[bool], rows: list[tuple[int, bool]], max_block_ms: int
 ) -> None:
@@ -125,7 +126,7 @@ def test_each_row_is_written_once_and_in_order_whatever_becomes_of_puts_and_answ
     staged=st.booleans(),
     max_block_ms=st.sampled_from([1, 50, 60_000]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(15)
 def test_each_transaction_ends_once_as_asked_despite_lost_puts_and_answers(
     faults: list[Fault], ends: list[tuple[bool, bool]], staged: bool, max_block_ms: int
 ) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
@@ -16,6 +16,7 @@ from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogStartMoved
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
+from tests.depth import examples
 from tests.unit.support.world import World
 
 TOPICS = ("a", "b")
@@ -223,7 +224,7 @@ def run(store: Store, steps: list[tuple[Any, ...]]) -> None:
                 seal_segments(store)
 
 
-@settings(max_examples=60)
+@examples(12)
 @given(st.lists(STEP, min_size=2, max_size=25), st.data())
 def test_all_commits_together_are_the_snapshot_however_they_are_parted(
     steps: list[tuple[Any, ...]], data: st.DataObject

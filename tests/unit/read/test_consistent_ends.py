@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, Store, TopicConfig
@@ -18,6 +18,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.depth import examples
 
 PARTITIONS = 3
 ROW = {"etl": b"etl", "load": b"load", "audit": b"audit"}
@@ -113,7 +114,7 @@ class Writers:
                 seal_segments(self._store)
 
 
-@settings(max_examples=60)
+@examples(12)
 @given(st.lists(STEP, min_size=3, max_size=14), st.lists(STEP, max_size=5), st.data())
 def test_the_ends_are_the_largest_consistent_ones_and_never_go_back(
     steps: list[tuple[object, ...]], later: list[tuple[object, ...]], data: st.DataObject
@@ -142,7 +143,7 @@ def test_the_ends_are_the_largest_consistent_ones_and_never_go_back(
     assert all(again[number] >= found[number] for number in range(PARTITIONS))
 
 
-@settings(max_examples=40)
+@examples(10)
 @given(st.lists(STEP, min_size=3, max_size=14), st.integers(1, 4))
 def test_a_limit_below_one_transaction_gives_way_and_all_is_read(steps: list[tuple[object, ...]], most: int) -> None:
     store = new_store()
@@ -196,7 +197,7 @@ def test_a_transaction_left_out_takes_those_sharing_a_partition_with_it() -> Non
     assert found == {0: 0, 1: 0, 2: 0}
 
 
-@settings(max_examples=60)
+@examples(12)
 @given(
     st.lists(PARTITION_PAIR, max_size=3),
     st.integers(0, PARTITIONS - 1),

@@ -11,12 +11,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import eoslog
 from eoslog import TopicConfig
 from eoslog.polars import scan_topic
+from tests.depth import examples
 from tests.predicates import POOLS, Condition, casted, conditions_on, plain
 
 NO_PREDICATES = ("bytes", "span")
@@ -112,7 +113,7 @@ def test_engines_find_the_rows_that_they_find_in_memory(column: str) -> None:
     values = st.one_of(st.none(), *[st.sampled_from(POOLS[column][1])] * 3)
     files = st.lists(st.lists(values, min_size=1, max_size=3), min_size=1, max_size=3)
 
-    @settings(max_examples=6, deadline=None)
+    @examples(2)
     @given(files, st.booleans(), st.lists(conditions_on(column), min_size=4, max_size=8))
     def check(files: list[list[Any]], compacted: bool, conditions: list[Condition]) -> None:
         with tempfile.TemporaryDirectory() as root:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import (
@@ -23,6 +23,7 @@ from eoslog.log.replica import LogConfig
 from eoslog.log.slot_deletion import delete_old_slots
 from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_path
 from eoslog.maintenance.sealing import seal_segments
+from tests.depth import examples
 from tests.unit.support.world import World, faulty
 
 TOPICS = ("a", "b")
@@ -385,7 +386,7 @@ def run(store: Store, steps: list[tuple[Any, ...]]) -> None:
                 seal_segments(store)
 
 
-@settings(max_examples=60)
+@examples(12)
 @given(st.lists(STEP, min_size=2, max_size=25))
 def test_the_rows_of_all_commits_are_the_rows_that_are_there(steps: list[tuple[Any, ...]]) -> None:
     store = new_store(World())

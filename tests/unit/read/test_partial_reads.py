@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import eoslog
@@ -20,6 +20,7 @@ from eoslog import CorruptRecord, Store, connect
 from eoslog.format import checked_files, data_file
 from eoslog.read import row_reader
 from eoslog.read.predicate import Predicate
+from tests.depth import examples
 
 ROWS = 40_000
 GROUP = 5_000
@@ -121,7 +122,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(15)
 @given(CONDITIONS, st.sets(st.sampled_from([*SCHEMA.names, "_offset"]), min_size=1), st.sampled_from([None, 1, 3]))
 def test_ranges_hold_the_same_rows_as_the_whole_file(
     root: Path, predicate: str, columns: set[str], threads: int | None

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store
 from eoslog.read.time_travel import iso_time
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogStartMoved
+from tests.depth import examples
 from tests.unit.support.world import World
 
 
@@ -153,7 +154,7 @@ def test_a_time_below_the_snapshot_floor_is_out_of_range(store: Store, world: Wo
     assert values(store, timestamp=floor_ms) == [b"1", b"2", b"2"]
 
 
-@settings(max_examples=30)
+@examples(8)
 @given(st.lists(st.tuples(st.integers(-500, 2000), st.booleans()), min_size=1, max_size=12))
 def test_every_time_shows_what_the_slots_up_to_it_had_committed(steps: list[tuple[int, bool]]) -> None:
     """Clocks of writers go back and forth; each slot's snapshot was noted when it was the newest."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import Store
 from eoslog.log.slots import slot_of, slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.depth import examples
 from tests.unit.verification.histories import FILES_ARE_OBJECTS, faults, newest, references, small_history
 
 
@@ -36,7 +37,7 @@ def copy() -> MemoryStore:
     return kept
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@examples(8)
 @given(st.data())
 def test_any_damage_to_an_object_with_a_checksum_is_found(data: st.DataObject) -> None:
     # Slots have no checksum: they are cut and lost below.
@@ -61,7 +62,7 @@ def test_any_damage_to_an_object_with_a_checksum_is_found(data: st.DataObject) -
     assert found[0].kind.endswith("-missing" if how == "lost" else "-damaged")
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@examples(5)
 @given(st.data())
 def test_a_slot_that_is_cut_or_lost_is_found(data: st.DataObject) -> None:
     path = slot_path(data.draw(st.sampled_from(needed_slots())))
@@ -78,7 +79,7 @@ def test_a_slot_that_is_cut_or_lost_is_found(data: st.DataObject) -> None:
     assert [(each.kind, each.path) for each in found] == [("slot-missing" if cut_to is None else "slot-damaged", path)]
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@examples(5)
 @given(st.data())
 def test_a_flipped_bit_in_a_slot_is_found_unless_nothing_changes(
     data: st.DataObject,

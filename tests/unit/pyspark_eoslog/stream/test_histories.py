@@ -25,6 +25,7 @@ from pyspark_eoslog.read.batch_reader import ReadPartition
 from pyspark_eoslog.read.packing import Piece
 from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from pyspark_eoslog.worker import this_worker
+from tests.depth import examples
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
 SCHEMA = StructType(
@@ -214,7 +215,7 @@ def pieces(stream: EosLogStreamReader, start: Any, end: Any) -> list[Piece]:
     return [piece for part in planned if isinstance(part, ReadPartition) for piece, _ in part.pieces]
 
 
-few = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(examples(6), suppress_health_check=list(HealthCheck))
 
 
 @few

@@ -145,7 +145,7 @@ def _resume(process: Any) -> None:
         os.kill(process.pid, signal.SIGCONT)
 
 
-@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(params=["directory", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.slow])])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> HostsOfTheirOwn:
     if request.param != "s3":
         return HostsOfTheirOwn(request.param, str(tmp_path / "store"), {})

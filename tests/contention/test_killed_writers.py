@@ -33,7 +33,7 @@ from eoslog.store import Store
 from tests.s3.servers import S3Server
 
 WRITERS = 5
-FAULTS_S = 10.0
+FAULTS_S = 5.0
 LONGEST_S = 600.0
 """After so long the test hangs."""
 PUT_S, GET_S = 0.04, 0.01
@@ -142,7 +142,14 @@ def _write(store: Store, number: int, told: Any) -> None:
         told.write(f"committed {value}\n")
 
 
-@pytest.fixture(params=["local", "race", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(
+    params=[
+        "local",
+        # Writers that race have a test of append services, too, and a focus of the simulation.
+        pytest.param("race", marks=pytest.mark.slow),
+        pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.slow]),
+    ]
+)
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     if request.param != "s3":
         return Location(request.param, str(tmp_path / "store"), {})

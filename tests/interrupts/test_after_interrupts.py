@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
@@ -20,6 +21,16 @@ from eoslog.store import Store
 from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
 from tests.interrupts.test_producer_interrupts import new_store, rows_in
 from tests.interrupts.test_signal_handlers import limited
+
+_SLICE = 20
+"""How many points of a call the quick tests take."""
+
+some_and_all = pytest.mark.parametrize("most", [_SLICE, pytest.param(None, marks=pytest.mark.slow)])
+"""Runs a test at some points of a call. The slow tests take all of them."""
+
+
+def chosen(found: list[Point], most: int | None) -> list[Point]:
+    return found if most is None else random.Random(1).sample(found, min(most, len(found)))
 
 
 class _SlowStore(MemoryStore):
@@ -83,9 +94,10 @@ def lingering() -> tuple[Store, Producer]:
     return store, producer
 
 
-def test_the_background_flush_goes_on_after_an_interrupt_at_any_instruction_of_send() -> None:
+@some_and_all
+def test_the_background_flush_goes_on_after_an_interrupt_at_any_instruction_of_send(most: int | None) -> None:
     _, first = lingering()
-    for point in points(lambda: first.send("t", b"sent")):
+    for point in chosen(points(lambda: first.send("t", b"sent")), most):
         store, producer = lingering()
         with handled(fail), suppress(KeyboardInterrupt):
             interrupt(lambda producer=producer: producer.send("t", b"sent"), point)  # type: ignore[misc]
@@ -106,9 +118,9 @@ def test_a_refused_close_of_a_handler_leaves_the_background_flush() -> None:
             refused.append(str(error))
 
     producer.send("t", b"sent")
-    chosen = [point for point in points(producer.flush) if point.code.co_name == "_flush"]
+    first = next(point for point in points(producer.flush) if point.code.co_name == "_flush")
     with handled(close):
-        interrupt(producer.flush, chosen[0])
+        interrupt(producer.flush, first)
 
     assert refused
     assert producer.send("t", b"next").result(10)
@@ -158,7 +170,8 @@ def occupied() -> tuple[Producer, threading.Event, threading.Thread]:
     return producer, goes_on, other
 
 
-def test_an_interrupt_at_any_instruction_of_a_waiting_call_leaves_no_lock_locked() -> None:
+@some_and_all
+def test_an_interrupt_at_any_instruction_of_a_waiting_call_leaves_no_lock_locked(most: int | None) -> None:
     def waiting(producer: Producer) -> Callable[[], object]:
         def call() -> None:
             with suppress(errors.RequestTimedOut):
@@ -169,7 +182,7 @@ def test_an_interrupt_at_any_instruction_of_a_waiting_call_leaves_no_lock_locked
     producer, goes_on, _ = occupied()
     found: list[Point] = points(waiting(producer))
     goes_on.set()
-    for point in found:
+    for point in chosen(found, most):
         producer, goes_on, other = occupied()
         with handled(fail), suppress(KeyboardInterrupt):
             interrupt(waiting(producer), point)
@@ -219,7 +232,8 @@ def test_the_interpreter_waits_for_the_step_of_an_interrupted_call() -> None:
     assert b"KeyboardInterrupt" in ended.stderr
 
 
-def test_an_interrupted_send_frees_a_producer_that_another_thread_closes() -> None:
+@some_and_all
+def test_an_interrupted_send_frees_a_producer_that_another_thread_closes(most: int | None) -> None:
     def closing() -> Producer:
         producer = new_store().producer()
         producer.send("t", b"row")
@@ -234,7 +248,7 @@ def test_an_interrupted_send_frees_a_producer_that_another_thread_closes() -> No
         return producer
 
     first = closing()
-    for point in points(lambda: first.send("t", b"sent")):
+    for point in chosen(points(lambda: first.send("t", b"sent")), most):
         producer = closing()
         with handled(fail), suppress(KeyboardInterrupt):
             interrupt(lambda producer=producer: producer.send("t", b"sent"), point)  # type: ignore[misc]

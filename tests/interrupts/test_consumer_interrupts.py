@@ -24,7 +24,7 @@ from tests.interrupts.stores import empty_store, objects_of, store_of
 
 _PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 _ROWS = 12
-_SLICE = 40
+_SLICE = 12
 """How many points of a call the quick test takes."""
 
 

@@ -18,7 +18,7 @@ from eoslog.store import Store
 from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
 from tests.interrupts.stores import empty_store, objects_of, store_of
 
-_SLICE = 12
+_SLICE = 4
 """How many points of a call the quick test takes, for each way to go on."""
 
 

@@ -44,6 +44,7 @@ def test_a_second_identical_backfill_changes_nothing_at_all(
     assert numbers(store) == list(range(10))
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1")
 def test_a_skipped_duplicate_is_told_and_commits_are_in_the_history(
     start_driver: StartDriver, store: eoslog.Store, root: str, tmp_path: Path
@@ -110,6 +111,7 @@ def test_a_backfill_that_failed_after_it_landed_is_not_repeated(
     assert numbers(store) == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_newer_run_of_a_job_fences_the_older(spark: SparkSession, store: eoslog.Store, root: str) -> None:
     def wait_for_the_newer_run(batches: Any) -> Any:
         import eoslog as library

@@ -67,6 +67,7 @@ def test_each_micro_batch_replaces_the_topic_in_one_slot(
     assert counted(planned_before) == [(False, 5), (True, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1")
 def test_a_micro_batch_that_is_replayed_replaces_nothing(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path

@@ -177,8 +177,8 @@ def victims(tmp_path: Path, root: str, start_driver: StartDriver) -> Victims:
 @pytest.mark.parametrize(
     ("root", "stream_order", "stream_commits", "batch_order", "batch_commits"),
     [
-        (None, f"{UPLOADED} 1", 0, f"{UPLOADED} 1", 0),
-        (None, f"{BEFORE_SLOT} 2", 1, f"{BEFORE_SLOT} 2", 0),
+        pytest.param(None, f"{UPLOADED} 1", 0, f"{UPLOADED} 1", 0, marks=pytest.mark.slow),
+        pytest.param(None, f"{BEFORE_SLOT} 2", 1, f"{BEFORE_SLOT} 2", 0, marks=pytest.mark.slow),
         pytest.param(None, f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1, marks=pytest.mark.slow),
         pytest.param(None, f"{AFTER_SLOT} 1", 1, f"{AFTER_SLOT} 1", 0, marks=pytest.mark.slow),
         ("s3", f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),

@@ -91,7 +91,7 @@ def run(spark: SparkSession, root: str, checkpoint: Path, sink: str, order: Path
 @pytest.mark.parametrize(
     "sink",
     [
-        pytest.param("eoslog", marks=pytest.mark.pyspark("4.1")),
+        pytest.param("eoslog", marks=[pytest.mark.pyspark("4.1"), pytest.mark.slow]),
         pytest.param("foreachBatch", marks=[pytest.mark.slow] if is_at_least(4, 1) else []),
     ],
 )

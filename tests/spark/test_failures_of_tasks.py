@@ -63,13 +63,12 @@ def test_of_tasks_that_fail_after_they_uploaded_one_attempt_counts(
     assert len(orphans(store)) - of_batch == len(used) - len(PARTITIONS) * TASKS
 
 
-@pytest.mark.parametrize("act", ["raise", "kill-worker"])
 def test_a_batch_whose_commit_fails_after_it_landed_is_not_undone(
-    spark: SparkSession, order: Path, store: eoslog.Store, root: str, act: str
+    spark: SparkSession, order: Path, store: eoslog.Store, root: str
 ) -> None:
-    order.write_text(f"{AFTER_SLOT} 1 {act}")
+    order.write_text(f"{AFTER_SLOT} 1 raise")
 
-    with pytest.raises(Exception, match=r"told to fail|crashed|exited unexpectedly"):
+    with pytest.raises(Exception, match="told to fail"):
         write(spark, root)
 
     assert_exact(store, "out", range(ROWS))
@@ -77,13 +76,12 @@ def test_a_batch_whose_commit_fails_after_it_landed_is_not_undone(
 
 
 @pytest.mark.usefixtures("files_are_objects")
-@pytest.mark.parametrize("act", ["raise", "kill-worker"])
 def test_a_batch_commit_that_fails_before_landing_leaves_only_files(
-    spark: SparkSession, order: Path, store: eoslog.Store, root: str, act: str
+    spark: SparkSession, order: Path, store: eoslog.Store, root: str
 ) -> None:
-    order.write_text(f"{BEFORE_SLOT} 1 {act}")
+    order.write_text(f"{BEFORE_SLOT} 1 kill-worker")
 
-    with pytest.raises(Exception, match=r"told to fail|crashed|exited unexpectedly"):
+    with pytest.raises(Exception, match=r"crashed|exited unexpectedly"):
         write(spark, root)
 
     assert_exact(store, "out", [])
@@ -92,6 +90,7 @@ def test_a_batch_commit_that_fails_before_landing_leaves_only_files(
     assert_exact(store, "out", range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.2")
 def test_a_micro_batch_that_spark_planned_and_forgot_is_planned_anew(
     spark: SparkSession, order: Path, store: eoslog.Store, root: str, tmp_path: Path

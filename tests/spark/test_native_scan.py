@@ -104,7 +104,9 @@ def test_every_type_comes_back_from_any_path(spark: SparkSession, store: eoslog.
     assert found.selectExpr(*texts).orderBy("id").collect() == wanted.selectExpr(*texts).orderBy("id").collect()
 
 
-@pytest.mark.parametrize(("seed", "records", "compacted"), [(5, False, False), (6, True, True)])
+@pytest.mark.parametrize(
+    ("seed", "records", "compacted"), [pytest.param(5, False, False, marks=pytest.mark.slow), (6, True, True)]
+)
 def test_the_newest_rows_are_those_of_scan_and_data_source(
     spark: SparkSession, tmp_path: Path, seed: int, records: bool, compacted: bool
 ) -> None:

@@ -32,7 +32,6 @@ def view(spark: SparkSession, store: eoslog.Store, topic: str = "out", *, column
     "statement",
     [
         "INSERT INTO v (n) VALUES (1)",
-        "INSERT INTO v (n) SELECT 1",
         "INSERT INTO v BY NAME SELECT 1 AS n",
         "INSERT INTO v VALUES (1, DEFAULT, DEFAULT, DEFAULT, DEFAULT)",
         "INSERT INTO v SELECT 1, 'elsewhere', 7, 7, timestamp '2024-01-01 00:00:00'",

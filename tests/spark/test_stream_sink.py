@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
-from tests.spark.stores import each_store
 from tests.spark.streams import LIMIT, NUMBERS, copy_stream, make_topics, numbers, produce
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ def newest_slot(store: eoslog.Store) -> int:
     return store.read(lambda state, slot: slot)
 
 
-@each_store
-@pytest.mark.parametrize("act", ["raise", "kill-worker"])
+@pytest.mark.parametrize(("root", "act"), [("local", "raise"), ("s3", "kill-worker")], indirect=["root"])
 def test_a_commit_that_fails_after_landing_is_neither_undone_nor_repeated(
     spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str, tmp_path: Path, act: str
 ) -> None:
@@ -83,6 +81,7 @@ def test_a_micro_batch_that_spark_forgot_is_a_no_op_when_repeated(
     assert numbers(store) == list(range(150))
 
 
+@pytest.mark.slow
 def test_of_several_micro_batches_that_spark_forgot_it_repeats_the_last_one(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -99,6 +98,7 @@ def test_of_several_micro_batches_that_spark_forgot_it_repeats_the_last_one(
     assert numbers(store) == list(range(150))
 
 
+@pytest.mark.slow
 def test_a_deleted_checkpoint_is_refused_until_restored_or_restarted_on_purpose(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -148,6 +148,7 @@ def test_a_batch_of_no_rows_is_committed_too(
     assert numbers(store) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_was_fenced_never_commits_again(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_run_that_was_fenced_never_commits_again(
             query.stop()
 
 
+@pytest.mark.slow
 def test_rows_for_a_topic_that_was_deleted_meanwhile_are_refused_with_advice(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -210,6 +212,7 @@ def test_asynchronous_progress_tracking_is_refused_by_spark(
         stream.start()
 
 
+@pytest.mark.slow
 def test_a_stream_creates_the_topic_of_its_sink(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:

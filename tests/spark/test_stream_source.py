@@ -52,6 +52,7 @@ def test_a_consumer_group_shows_the_lag_of_a_stream(spark: SparkSession, root: s
     assert numbers(store) == list(range(60))
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.2")
 def test_a_consumer_group_shows_no_micro_batch_that_failed(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
@@ -100,6 +101,7 @@ def test_a_snapshot_stream_takes_whole_transactions(spark: SparkSession, root: s
     assert numbers(store) == list(range(60))
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1")
 def test_a_snapshot_stream_passes_an_open_transaction_by(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
@@ -150,6 +152,7 @@ def test_the_checkpoint_is_readable_and_names_the_topic_id(spark: SparkSession, 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1")
 def test_a_topic_that_was_created_again_ends_the_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)

@@ -12,6 +12,7 @@ from tests.spark.driver_process import StartDriver, run_page
 PAGE = REPOSITORY / "docs/tutorial.md"
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1")
 def test_the_examples_and_commands_of_the_tutorial_run(start_driver: StartDriver, tmp_path: Path) -> None:
     directory = tmp_path / "fresh"

@@ -74,11 +74,10 @@ VALUES = {
 
 @pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.pyspark("4.1")
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_every_storable_type_comes_back(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+def test_every_storable_type_comes_back(spark: SparkSession, tmp_path: Path) -> None:
     store = eoslog.connect(str(tmp_path / "store"))
     before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     spark.conf.set("spark.sql.timeType.enabled", "true")
     try:
         # A row of values, and one of nulls.
@@ -95,8 +94,6 @@ def test_every_storable_type_comes_back(spark: SparkSession, tmp_path: Path, zon
         wanted = [f"cast({name} as string) as {name}" for name in rows.columns]
         expected = rows.selectExpr(*wanted).orderBy("id").collect()
         assert found.selectExpr(*wanted).orderBy("id").collect() == expected
-        if zone == "UTC":
-            return
         # Spark's own Parquet reader finds the same, but that it cannot read times.
         fields = [field for field in found.schema.fields if field.name != "time"]
         files = [str(path) for path in (tmp_path / "store" / "types").rglob("*.parquet")]

@@ -85,7 +85,8 @@ QUICK_SEEDS ?= 200
 SHORT_STEPS := 100
 test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (35 minutes on 2 cores)
 
-UNIT_TESTS := -m "not slow" tests --ignore=tests/simulation --ignore=tests/spark
+# A worker takes tests that follow each other, so that tests of a module share what they have made.
+UNIT_TESTS := --dist worksteal -m "not slow" tests --ignore=tests/simulation --ignore=tests/spark
 test-unit: setup s3-server ## The part of them without Spark and the simulation
 	$(PYTEST) $(UNIT_TESTS)
 

@@ -8,7 +8,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
+
+from click.testing import CliRunner
+
+from eoslog.cli.main import cli
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -62,22 +67,32 @@ def python_block(with_spark: bool) -> str:
 
 def run_examples(blocks: Sequence[str], directory: Path) -> None:
     """Run Python blocks one after the other, as one program in a directory."""
-    _run_python("-c", "\n".join(blocks), directory=directory)
+    subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        timeout=600,
+        check=True,
+    )
 
 
 def run_commands(page: Path, directory: Path) -> int:
     """Run the commands ``eoslog`` of a page's console blocks in a directory. Return their number."""
     commands = [line[2:] for block in fenced_blocks(page, "console") for line in block.splitlines()]
     for command in commands:
-        _run_python("-m", "eoslog.cli.main", *shlex.split(command)[1:], directory=directory)
+        run_command(command, directory)
     return len(commands)
 
 
-def _run_python(*arguments: str, directory: Path) -> None:
-    subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        timeout=120,
-        check=True,
-    )
+def run_command(line: str, directory: Path) -> str:
+    """Run a command ``eoslog`` in a directory and in this process: a process of its own takes a second to start.
+
+    Returns:
+        What it printed.
+    """
+    name, *arguments = shlex.split(line)
+    assert name == "eoslog"
+    with chdir(directory):
+        done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, f"{line}: {done.output}"
+    return done.stdout

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 NOT_OF_THE_LIBRARY = {
     "pandas",
     "pyspark",
@@ -29,13 +27,10 @@ def test_the_package_and_its_errors_import_nothing_else() -> None:
     assert not imported("import eoslog; eoslog.InvalidOption") & {"numpy", "pyarrow", "pydantic", *NOT_OF_THE_LIBRARY}
 
 
-@pytest.mark.parametrize("name", ["connect", "Producer", "Consumer", "Coordinator"])
-def test_a_class_of_the_package_imports_what_stores_on_disk_need(name: str) -> None:
-    assert not imported(f"import eoslog; eoslog.{name}") & NOT_OF_THE_LIBRARY
+def test_a_store_on_disk_and_its_clients_need_nothing_of_s3_and_of_the_command() -> None:
+    clients = "eoslog.connect('somewhere'), eoslog.Producer, eoslog.Consumer, eoslog.Coordinator"
 
-
-def test_a_store_on_disk_needs_nothing_of_s3() -> None:
-    assert not imported("import eoslog; eoslog.connect('somewhere')") & NOT_OF_THE_LIBRARY
+    assert not imported(f"import eoslog; {clients}") & NOT_OF_THE_LIBRARY
 
 
 def test_spark_looks_the_data_source_up_without_the_library() -> None:

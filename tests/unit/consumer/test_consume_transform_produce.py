@@ -82,6 +82,7 @@ def outputs(store: Store) -> list[bytes]:
 
 
 STEPS_BETWEEN_SCANS = 20
+SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
 EXPECTED = sorted(b"out:%d" % number for number in range(INPUTS))
 
 
@@ -98,7 +99,7 @@ def store(world: World) -> Store:
     return store
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_worker_killed_and_restarted_at_random_points_writes_each_output_once(
     store: Store, world: World, seed: int
 ) -> None:
@@ -117,7 +118,7 @@ def test_a_worker_killed_and_restarted_at_random_points_writes_each_output_once(
     assert len(outputs(store)) == INPUTS
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_workers_that_die_and_lose_answers_write_each_output_once(store: Store, world: World, seed: int) -> None:
     chance = random.Random(seed)
     running: list[tuple[Store, Iterator[None]]] = []

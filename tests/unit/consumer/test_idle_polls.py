@@ -37,9 +37,9 @@ def poll_for(world: World, consumer: Consumer, duration_ms: int, timeout: float)
     return requests.total() - before
 
 
-@pytest.mark.parametrize("timeout", [0, 0.01, 0.1, 0.5, 1, 3, 10])
+@pytest.mark.parametrize("timeout", [0, 0.1, 1, 10])
 def test_an_idle_consumer_sends_a_request_a_second(idle: Consumer, world: World, timeout: float) -> None:
-    assert poll_for(world, idle, 60_000, timeout) <= 61
+    assert poll_for(world, idle, 20_000, timeout) <= 21
 
 
 def test_an_idle_member_also_sends_its_heartbeats(store: Store, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ class Truncation:
     ("first_at", "sealed"),
     [*((point, False) for point in POINTS), *((point, True) for point in POINTS[1:])],
 )
-@pytest.mark.parametrize("second_start", [6, ROWS])
+@pytest.mark.parametrize("second_start", [6, pytest.param(ROWS, marks=pytest.mark.slow)])
 def test_of_two_processes_at_a_truncated_file_one_dies_and_one_truncates_further(
     world: World, first_at: str, sealed: bool, first_dies: bool, second_dies_at: str | None, second_start: int
 ) -> None:

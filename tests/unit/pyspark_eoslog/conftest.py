@@ -20,6 +20,12 @@ if not is_at_least(4, 2):
     collect_ignore = [str(path) for path in streams if path.stem not in {"test_offsets", "test_without_start"}]
 
 
+@pytest.fixture(autouse=True)
+def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test needs rows to outlive the machine, and to wait for its disk takes long."""
+    monkeypatch.setenv("EOSLOG_LOCAL__FSYNC", "false")
+
+
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> ManualEnvironment:
     """The time of readers; without it they really wait."""

@@ -47,7 +47,7 @@ def objects() -> dict[str, bytes]:
     return {info.path: made.get(info.path).body for info in made.list("")}
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.slow), "memory"])
 def store(request: pytest.FixtureRequest, objects: dict[str, bytes], tmp_path: Path, environment: Environment) -> Store:
     """A copy of it."""
     local = request.param == "local"

@@ -18,9 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _AT_ONCE = 100
+QUICK = ("double", "moment", "name")
+"""The columns whose values SQL compares in the most surprising ways."""
 
 
-@pytest.mark.parametrize("name", [name for name in COLUMNS if name not in ("bytes", "clock")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in COLUMNS
+        if name not in ("bytes", "clock")
+    ],
+)
 def test_each_condition_is_true_of_the_rows_that_spark_says(spark: SparkSession, name: str) -> None:
     # Spark makes no DataFrame of a column of type TIME; bytes have no conditions but for null.
     table = table_of(rows_with(name, [*COLUMNS[name].values, None]))

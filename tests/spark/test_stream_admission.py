@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     ("limits", "trigger", "batches"),
     [
         ({"maxFilesPerTrigger": "2"}, {"availableNow": True}, 3),
-        ({"maxBytesPerTrigger": "1", "maxFilesPerTrigger": "2"}, {"availableNow": True}, 6),
+        pytest.param(
+            {"maxBytesPerTrigger": "1", "maxFilesPerTrigger": "2"}, {"availableNow": True}, 6, marks=pytest.mark.slow
+        ),
         ({"minOffsetsPerTrigger": "1000"}, {"availableNow": True}, 1),
         ({"maxFilesPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, {"once": True}, 1),
     ],

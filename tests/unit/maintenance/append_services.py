@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eoslog.log.appender import OwnService
+from eoslog.log.announcements import OwnService
 from eoslog.log.slots import AppendServiceAnnouncement, SlotRecord, records_backwards
 from eoslog.maintenance import append_service
 from eoslog.maintenance.append_service import AppendService
@@ -63,7 +63,7 @@ def records(store: Store) -> list[SlotRecord]:
 def announce(store: Store, address: str, lease_ms: int = 600_000, certificate: str | None = None) -> None:
     """Let the log announce a service that this process is not."""
     store.log.announce(OwnService("a" * 32, address, certificate, lease_ms))
-    store.log.appender.own_service = None
+    store.log.appender.announcements.own_service = None
 
 
 @contextlib.contextmanager

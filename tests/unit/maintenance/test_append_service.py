@@ -98,7 +98,7 @@ def test_a_writer_that_knows_a_newer_state_is_served_on_that_state(
     """The service has not read the record that made the producer."""
     store = connected()
     with monkeypatch.context() as without_service:
-        without_service.setattr(store.log.appender._client, "reach", lambda announced: False)
+        without_service.setattr(store.log.appender._contention._client, "reach", lambda announced: False)
         producer = writer(store)
     assert service._store.log.replica.slot < store.log.replica.slot
 

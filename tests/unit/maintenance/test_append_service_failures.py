@@ -127,7 +127,7 @@ def test_a_silent_service_is_asked_again_after_a_pause_only(
 
     may_answer.set()
     monkeypatch.setattr(append_client, "_PATIENCE_MS", 10_000)
-    store.log.appender._client._not_before_ms = 0
+    store.log.appender._contention._client._not_before_ms = 0
     commit(producer, b"four")
 
     assert len(asked) == 2

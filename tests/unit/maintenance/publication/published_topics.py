@@ -39,12 +39,12 @@ def write(store: Store, *keys: int, commit: bool = True, name: str = "p", versio
 
 
 def seal(store: Store) -> None:
-    seal_segments(store.log, store.object_store, store.environment)
+    seal_segments(store)
 
 
 def compact(store: Store) -> None:
     seal(store)
-    compact_files(store.log, store.object_store, store.environment)
+    compact_files(store)
 
 
 def newest(store: Store) -> list[dict[str, Any]]:

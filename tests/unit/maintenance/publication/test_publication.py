@@ -179,7 +179,7 @@ def test_compaction_by_key_and_deletion_change_data(world: World, tmp_path: Path
     store.admin.publish("t")
 
     seal(store)
-    compact_keys(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store, force=True)
     store.admin.publish("t")
     compacted = changes(newest(store))
     after = keys(store, tmp_path)
@@ -260,7 +260,7 @@ def test_a_table_whose_files_go_becomes_empty_first(store: Store, tmp_path: Path
         store.admin.alter_topic("t", publish="none")
         store.admin.delete_records({TopicPartition("t", 0): 2})
 
-    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+    vacuum(store, deleted_file_retention_ms=0)
 
     assert keys(store, tmp_path) == []
 
@@ -272,10 +272,10 @@ def test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed(store: Store, 
     store.admin.delete_records({TopicPartition("t", 0): 2})
     faulty(store).deny("t/_delta_log/")
 
-    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+    vacuum(store, deleted_file_retention_ms=0)
     kept = keys(store, tmp_path)
     faulty(store).heal()
-    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+    vacuum(store, deleted_file_retention_ms=0)
 
     assert kept == [1, 2]
     assert keys(store, tmp_path) == []

@@ -117,12 +117,36 @@ def test_a_version_whose_put_got_no_answer_is_published_once(store: Store, tmp_p
     write(store, 1)
     faulty(store).lose_one_answer("t/_delta_log/", lands=lands)
 
+    found = store.admin.publish("t")
+
+    assert (found.version, found.files_added) == (0, 1)
+    assert len(list(versions(store.object_store, "t"))) == 1
+    assert keys(store, tmp_path) == [1]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_version_whose_outcome_is_unknown_is_published_once(store: Store, tmp_path: Path, lands: bool) -> None:
+    write(store, 1)
+    faulty(store).lose_answers("t/_delta_log/", lands=lands)
+
     with pytest.raises(StoreUnavailable):
         store.admin.publish("t")
+    faulty(store).heal()
     store.admin.publish("t")
 
     assert len(list(versions(store.object_store, "t"))) == 1
     assert keys(store, tmp_path) == [1]
+
+
+def test_two_publishers_of_the_same_rows_are_told_apart(world: World, store: Store) -> None:
+    """A put that finds the version of another publisher is no own put without an answer."""
+    write(store, 1)
+    slow = world.process()
+    asleep_at(slow, "delta.version.planned", lambda: store.admin.publish("t"))
+
+    found = slow.admin.publish("t")
+
+    assert (found.version, found.files_added) == (0, 0)
 
 
 @pytest.mark.usefixtures("files_are_objects")
@@ -157,7 +181,7 @@ def test_old_versions_are_deleted_after_a_month(world: World, tmp_path: Path) ->
         store.admin.publish("t")
     world.pass_time(31 * 24 * 3600 * 1000)
 
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
     left = sorted(info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/"))
     assert next(name for name in left if name.endswith(".json")) == f"{EARLY:020d}.json"
@@ -239,7 +263,7 @@ def test_a_checkpoint_stays_while_readers_start_there(world: World) -> None:
         write(store, key)
         store.admin.publish("t")
     named = store.object_store.get("t/_delta_log/_last_checkpoint").body
-    other = DeltaLog(store.object_store, "t/")
+    other = DeltaLog(store.object_store, store.environment, "t/")
     other.refresh()
     write(store, EARLY + 1)
     store.admin.publish("t")
@@ -248,7 +272,7 @@ def test_a_checkpoint_stays_while_readers_start_there(world: World) -> None:
     store.object_store.put("t/_delta_log/_last_checkpoint", named)
     world.pass_time(31 * 24 * 3600 * 1000)
 
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
     left = [info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/")]
     assert min(left) == f"{EARLY:020d}.checkpoint.parquet"
@@ -267,7 +291,7 @@ def test_vacuum_keeps_a_damaged_delta_log_and_fails_for_no_other(world: World) -
     before = [info.path for info in store.object_store.list("t/_delta_log/")]
     world.pass_time(31 * 24 * 3600 * 1000)
 
-    vacuum(store.log, store.object_store)
+    vacuum(store)
 
     assert [info.path for info in store.object_store.list("t/_delta_log/")] == before
 

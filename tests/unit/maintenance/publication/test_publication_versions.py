@@ -64,7 +64,7 @@ def test_rows_compacted_by_key_and_new_rows_have_a_version_each(world: World, tm
         write(store, key)
     before = store.admin.publish("t")
     seal(store)
-    compact_keys(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store, force=True)
     write(store, 3)
 
     after = store.admin.publish("t")

@@ -114,7 +114,11 @@ class StepReport:
 
 def _vacuumed(coordinator: Coordinator) -> Mapping[str, Any]:
     report = coordinator.vacuum()
-    return {"deleted_files": len(report.paths), "deleted_bytes": report.bytes}
+    return {
+        "deleted_files": len(report.paths),
+        "deleted_bytes": report.bytes,
+        "unreadable_indexes": report.unreadable_indexes,
+    }
 
 
 def _files_compacted(coordinator: Coordinator) -> Mapping[str, Any]:

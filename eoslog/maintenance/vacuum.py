@@ -10,6 +10,9 @@ Files that an entry dropped stay for some time, because readers that planned bef
 
 A shared object has a time in its path. It is deleted if no entry may name an object of this time any more, nothing
 names it, and no reader can have planned with it.
+
+The index of a sealed segment names files of its partition. If it cannot be read, vacuum keeps all files of this
+partition, and goes on with the others.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ class VacuumReport:
     paths: list[str] = field(default_factory=list)
     bytes: int = 0
     kept_files: int = 0
+    unreadable_indexes: list[str] = field(default_factory=list)
+    """Indexes of segments that are missing or damaged. All files of their partitions were kept."""
 
 
 def vacuum(
@@ -73,9 +78,6 @@ def vacuum(
 
     Returns:
         The files that were deleted, or would be deleted in a dry run.
-
-    Raises:
-        CorruptRecord: a segment's index is missing or damaged. Nothing is deleted then, because the index names files.
     """
     log, store = session.log, session.object_store
     log.read(lambda state, slot: None)
@@ -103,8 +105,8 @@ def vacuum(
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
         now_ms = min(now_ms, _newest_slot_ms(session))
     state = log.read(lambda state, slot: state.frozen_copy())
-    report = VacuumReport(horizon_ms, dry_run)
-    referenced = set(referenced_files(store, state))
+    referenced = _ReferencedFiles(store, state)
+    report = VacuumReport(horizon_ms, dry_run, unreadable_indexes=referenced.unreadable_indexes)
     expired = _past_retention(store, state.pending_deletions, now_ms - deleted_file_retention_ms)
     waiting_deletions = state.pending_deletions[len(expired) :]
     waiting, dropped = DroppedFiles(store, waiting_deletions), DroppedFiles(store, expired)
@@ -122,7 +124,7 @@ def vacuum(
                 refused.append(info.path)
                 report.bytes += info.size
             continue
-        if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
+        if referenced.may_name(info.path) or waiting.may_name(info.path) or not (old or info.path in dropped):
             report.kept_files += 1
             continue
         report.paths.append(info.path)
@@ -130,7 +132,7 @@ def vacuum(
     deletable_ms = newest_deletable_ms(replace(state, horizon_ms=max(state.horizon_ms, horizon_ms)), waiting_deletions)
     for info in store.list(SHARED_OBJECTS):
         is_old = SHARED_OBJECT.fullmatch(info.path) is not None and shared_object_time_ms(info.path) <= deletable_ms
-        if info.path in referenced or not is_old:
+        if referenced.may_name(info.path) or not is_old:
             report.kept_files += 1
             continue
         report.paths.append(info.path)
@@ -143,7 +145,8 @@ def vacuum(
         _delete(store, report.paths)
         session.environment.reached("segment.vacuum.files_deleted")
         if expired and not unreleased:
-            # Only after the deletion: if the process dies before, the next vacuum still knows these files.
+            # Only after the deletion: if the process dies before, the next vacuum still knows these files. Files that
+            # stay because of an unreadable index are deleted by their age, once it can be read or is dropped.
             log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
         for objects in delta_logs.values():
             try:
@@ -194,7 +197,7 @@ class DroppedFiles:
                 except CorruptRecord:
                     stored = None
                 if stored is None:
-                    unread.add("/".join(index.path.split("/")[:3]) + "/")
+                    unread.add(_partition_of(index.path))
         self._unread = tuple(unread)
 
     def __contains__(self, path: str) -> bool:
@@ -236,13 +239,47 @@ def _past_retention(
 
 def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
     """Yield the paths of all files and shared objects that the state names, directly or through a segment's index."""
+    yield from _files_in_state(state)
+    for partition in state.partitions.values():
+        for segment in partition.sealed:
+            yield from _in_segment(store, segment.index)
+
+
+class _ReferencedFiles:
+    """The files and shared objects that a state names."""
+
+    def __init__(self, store: ObjectStore, state: StoreState) -> None:
+        self.unreadable_indexes: list[str] = []
+        self._paths = set(_files_in_state(state))
+        unread: set[str] = set()
+        for partition in state.partitions.values():
+            for segment in partition.sealed:
+                try:
+                    self._paths.update(_in_segment(store, segment.index))
+                except CorruptRecord as error:
+                    _logger.warning("%s: vacuum keeps all files of a partition: %s", store.url, error)
+                    self.unreadable_indexes.append(segment.index.path)
+                    unread.add(_partition_of(segment.index.path))
+        self._unread = tuple(unread)
+
+    def may_name(self, path: str) -> bool:
+        """Return True if the state names the file, or could: an index of its partition is missing or damaged."""
+        return path in self._paths or path.startswith(self._unread)
+
+
+def _partition_of(path: str) -> str:
+    """Return the directory of the partition to which a file belongs. An index names files of its partition only."""
+    return "/".join(path.split("/")[:3]) + "/"
+
+
+def _files_in_state(state: StoreState) -> Iterator[str]:
+    """Yield the paths of all files and shared objects that the state names directly."""
     for partition in state.partitions.values():
         for batch in partition.active:
             if batch.file is not None:
                 yield from _paths_of(batch.file)
         for segment in partition.sealed:
             yield from (file.path for file in segment.files)
-            yield from _in_segment(store, segment.index)
     for name in state.ongoing:
         prepared = state.transactions[name].prepared
         if prepared is not None:

@@ -120,10 +120,10 @@ class Kind(StrEnum):
         "the file may be deleted together with another topic or partition", _REPORT)
     FILE_SHARED = ("file-shared", _DOUBT, "two batches name the same rows of the file", "readers see its rows twice",
         _REPORT)
-    INDEX_MISSING = ("index-missing", _ERROR, _MISSING, "rows of the segment cannot be read; vacuum refuses to run",
-        _FROM_BACKUP)
-    INDEX_DAMAGED = ("index-damaged", _ERROR, _PROBLEM, "rows of the segment cannot be read; vacuum refuses to run",
-        _FROM_BACKUP)
+    INDEX_MISSING = ("index-missing", _ERROR, _MISSING,
+        "rows of the segment cannot be read; vacuum keeps all files of the partition", _FROM_BACKUP)
+    INDEX_DAMAGED = ("index-damaged", _ERROR, _PROBLEM,
+        "rows of the segment cannot be read; vacuum keeps all files of the partition", _FROM_BACKUP)
     INDEX_DIFFERS = ("index-differs", _DOUBT, _PROBLEM, "the segment differs from its entry", _REPORT)
     TXNINDEX_MISSING = ("txnindex-missing", _WARNING, _MISSING, "Kafka's tools lack the file; readers do not need it",
         _REPAIR)

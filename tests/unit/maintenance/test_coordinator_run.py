@@ -9,6 +9,7 @@ import pytest
 
 from eoslog import errors
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
+from eoslog.maintenance.sealing import seal_segments
 from eoslog.session.settings import CoordinatorSettings
 from eoslog.state.entries import TopicConfig
 from eoslog.storage.object_store import PutOutcome
@@ -89,6 +90,20 @@ def test_a_step_that_fails_is_told_and_the_others_are_taken(
     assert list(reports) == ALL
     assert reports["abort-timed-out-transactions"].did == {"aborted_transactions": ["dead"]}
     assert "evict-silent-members" in caplog.text
+
+
+@pytest.mark.usefixtures("files_are_objects")
+def test_vacuum_reports_the_indexes_that_it_cannot_read(store: Store, world: World) -> None:
+    store.admin.create_topic("s", config=TopicConfig(segment_batches=1))
+    with store.producer() as producer:
+        producer.send("s", b"1")
+    (sealed, *_) = seal_segments(store.log, store.object_store, store.environment)
+    store.object_store.delete([sealed.index.path])
+
+    (report,) = Coordinator(store).run_once(steps=["vacuum"])
+
+    assert report.error is None
+    assert report.did == {"unreadable_indexes": [sealed.index.path]}
 
 
 def test_a_report_tells_time_and_requests(store: Store, world: World) -> None:

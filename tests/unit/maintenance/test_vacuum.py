@@ -294,17 +294,40 @@ def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
     assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
-def test_without_an_index_in_use_vacuum_deletes_nothing(store: Store, clock: _Clock) -> None:
+def _without_entry(store: Store, topic: str) -> str:
+    """Put a file into partition 0 of a topic that no entry names."""
+    path = f"{topic}/{store.admin.describe_topic(topic).topic_id}/0/{0:020d}/{'0' * 32}.parquet"
+    store.object_store.put(path, b"of a writer that died")
+    return path
+
+
+@pytest.mark.usefixtures("files_are_objects")
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_an_unreadable_index_keeps_the_files_of_its_partition_and_no_others(
+    store: Store, clock: _Clock, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.admin.create_topic("u")
     _produce(store, 4)
     sealed, *_ = seal_segments(store)
-    store.object_store.delete([sealed.index.path])
+    index = store.object_store.get(sealed.index.path).body
+    kept, deleted = _without_entry(store, "t"), _without_entry(store, "u")
+    if damage == "damaged":
+        store.object_store.put(sealed.index.path, b"damaged")
+    else:
+        store.object_store.delete([sealed.index.path])
     before = _paths(store)
     clock.now_ms += 30 * DAY_MS
 
-    with pytest.raises(CorruptRecord, match=sealed.index.path):
-        _vacuum(store)
+    report = _vacuum(store)
 
+    assert (report.paths, report.unreadable_indexes) == ([deleted], [sealed.index.path])
     assert _paths(store) == before
+    assert sealed.index.path in caplog.text
+    store.object_store.delete([sealed.index.path])
+    store.object_store.put(sealed.index.path, index)
+    report = _vacuum(store)
+    assert (report.paths, report.unreadable_indexes) == ([kept], [])
+    assert store.scan("t").to_table().num_rows == 4
 
 
 def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> None:

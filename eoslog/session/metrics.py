@@ -78,7 +78,7 @@ class StoreMetrics:
     open_transactions_by_age_ms: Mapping[int, int]
     """By age (ms), the number of open transactions that are at least as old."""
     consumer_lag: Mapping[str, Mapping[TopicPartition, int]]
-    """By consumer group, for each partition with a committed offset: high watermark minus that offset."""
+    """By consumer group, for each partition with a committed offset: last stable offset minus that offset."""
     publication_lag_ms: Mapping[str, int]
     """By published topic, the age of the newest version of its Delta table (ms), if the topic has newer committed rows.
     0 if the table shows all rows."""
@@ -161,7 +161,7 @@ def store_metrics(
         consumer_lag={
             group_id: {
                 TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition): max(
-                    0, state.partitions[partition_id].high_watermark - committed.offset
+                    0, state.partitions[partition_id].last_stable_offset - committed.offset
                 )
                 for partition_id, committed in sorted(group.offsets.items())
             }

@@ -207,10 +207,17 @@ def test_open_transactions_are_counted_by_the_ages_that_they_have_reached(store:
     assert {age_ms: count for age_ms, count in counts.items() if count} == {0: 2, 10_000: 1}
 
 
-def test_the_lag_of_a_group_counts_up_to_the_high_watermark(store: Store) -> None:
+def test_the_lag_of_a_group_counts_up_to_the_last_stable_offset(store: Store) -> None:
     with store.producer() as producer:
         for _ in range(3):
             producer.send("t", b"1", partition=1)
+    begun(store, "open", 1)
     store.admin.alter_consumer_group_offsets("g", {TopicPartition("t", 1): 1})
+    store.admin.alter_consumer_group_offsets("read all", {TopicPartition("t", 1): 3})
+    store.admin.alter_consumer_group_offsets("read uncommitted", {TopicPartition("t", 1): 4})
 
-    assert store.metrics().consumer_lag == {"g": {TopicPartition("t", 1): 2}}
+    assert store.metrics().consumer_lag == {
+        "g": {TopicPartition("t", 1): 2},
+        "read all": {TopicPartition("t", 1): 0},
+        "read uncommitted": {TopicPartition("t", 1): 0},
+    }

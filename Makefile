@@ -16,7 +16,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
+.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-s3 s3-server promtool s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,10 +87,10 @@ test: test-unit test-simulation test-spark ## Run the tests of every part, with 
 
 # A worker takes tests that follow each other, so that tests of a module share what they have made.
 UNIT_TESTS := --dist worksteal -m "not slow" tests --ignore=tests/simulation --ignore=tests/spark
-test-unit: setup s3-server ## The part of them without Spark and the simulation
+test-unit: setup s3-server promtool ## The part of them without Spark and the simulation
 	$(PYTEST) $(UNIT_TESTS)
 
-coverage: setup s3-server ## Run test-unit with the coverage, which takes half as long again
+coverage: setup s3-server promtool ## Run test-unit with the coverage, which takes half as long again
 	COVERAGE_CORE=$(COVERAGE_CORE) $(PYTEST) --cov --cov-report= $(UNIT_TESTS)
 	@echo "Coverage of these tests: the ten modules with the least, and all"
 	@$(BIN)/python -m coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
@@ -132,6 +132,9 @@ test-s3: setup s3-server ## Run the tests that use S3, and those of Spark with t
 
 s3-server:
 	@echo "conf/s3_server.sh install"; conf/s3_server.sh install || echo "Tests that need a real S3 server are skipped."
+
+promtool:
+	@echo "conf/promtool.sh install"; conf/promtool.sh install || echo "Tests of the alert rules are skipped."
 
 s3: ## Start a real S3 server on this machine (built with Go the first time); s3-stop stops it
 	@conf/s3_server.sh start

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest, make_wsgi_app
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 from eoslog.errors import EosLogError
@@ -47,6 +54,50 @@ _GAUGES: Mapping[str, tuple[str, str, float]] = {
 """The metrics without labels, by field of ``StoreMetrics``: name, help, and the divisor that converts the unit."""
 
 
+class _Families:
+    """Makes metrics whose first label is the store, so that one Prometheus may have many stores."""
+
+    def __init__(self, store: Store) -> None:
+        self._url = store.url
+
+    def gauge(self, name: str, text: str, value: float) -> Metric:
+        """Return a metric with one value."""
+        return self.gauges(name, text, [], {(): value})
+
+    def gauges(self, name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+        """Return a metric with a value for each combination of further labels."""
+        return self._filled(GaugeMetricFamily(f"eoslog_{name}", text, labels=["store", *labels]), values)
+
+    def counts(self, name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+        """Return a metric of values that only grow while the process runs."""
+        return self._filled(CounterMetricFamily(f"eoslog_{name}", text, labels=["store", *labels]), values)
+
+    def _filled(
+        self, family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[tuple[str, ...], float]
+    ) -> Metric:
+        for label_values, value in values.items():
+            family.add_metric([self._url, *label_values], value)
+        return family
+
+    def histograms(self, times: RequestTimes) -> Metric:
+        """Return the durations of requests to the object store."""
+        family = HistogramMetricFamily(
+            "eoslog_request_seconds", "The time until the object store's answers.", labels=["store", "verb"]
+        )
+        bounds = [*(str(bound_ns / _NS) for bound_ns in BOUNDS_NS), "+Inf"]
+        for verb, found in times.by_verb().items():
+            buckets = list(zip(bounds, accumulate(found.counts), strict=True))
+            family.add_metric([self._url, verb], buckets, found.total_ns / _NS)
+        return family
+
+    def summaries(self, name: str, text: str, label: str, values: Mapping[str, tuple[int, float]]) -> Metric:
+        """Return a metric with a number of observations and their sum for each value of a label."""
+        family = SummaryMetricFamily(f"eoslog_{name}", text, labels=["store", label])
+        for label_value, (number, total) in values.items():
+            family.add_metric([self._url, label_value], number, total)
+        return family
+
+
 class StoreCollector(Collector):
     """The metrics of one store, read when Prometheus scrapes. Register it in the registry of any process.
 
@@ -56,6 +107,7 @@ class StoreCollector(Collector):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._families = _Families(store)
         self._checkpoint: tuple[str, int] | None = None
         """The newest known checkpoint: its path, and its time by the store's clock (ms)."""
 
@@ -65,20 +117,21 @@ class StoreCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the store, and yield its metrics."""
+        families = self._families
         try:
             found = self._store.metrics()
             checkpoint_time_ms = self._checkpoint_time_ms()
             now_ms = self._store.now_ms()
         except EosLogError as error:
             _logger.warning("%s: no metrics: %s", self._store.url, error)
-            yield GaugeMetricFamily("eoslog_up", _UP, value=0)
+            yield families.gauge("up", _UP, 0)
         else:
-            yield GaugeMetricFamily("eoslog_up", _UP, value=1)
-            yield from _of_store(found)
+            yield families.gauge("up", _UP, 1)
+            yield from _of_store(families, found)
             if checkpoint_time_ms is not None:
                 age_s = max(0, now_ms - checkpoint_time_ms) / _MS
-                yield GaugeMetricFamily("eoslog_checkpoint_age_seconds", "The age of the newest checkpoint.", age_s)
-        yield from _of_process(self._store)
+                yield families.gauge("checkpoint_age_seconds", "The age of the newest checkpoint.", age_s)
+        yield from _of_process(families, self._store)
 
     def _checkpoint_time_ms(self) -> int | None:
         """Return the time of the newest checkpoint; None if there is none. Each checkpoint is looked up once."""
@@ -94,25 +147,25 @@ class StoreCollector(Collector):
 _UP = "1 if the store answered this scrape."
 
 
-def _of_store(found: StoreMetrics) -> Iterator[Metric]:
+def _of_store(families: _Families, found: StoreMetrics) -> Iterator[Metric]:
     for field, (name, text, unit) in _GAUGES.items():
-        yield GaugeMetricFamily(f"eoslog_{name}", text, value=getattr(found, field) / unit)
-    yield _labeled("transactions", "Transactional ids by state.", ["state"], _keyed(found.transactions_by_state))
-    yield _labeled(
+        yield families.gauge(name, text, getattr(found, field) / unit)
+    yield families.gauges("transactions", "Transactional ids by state.", ["state"], _keyed(found.transactions_by_state))
+    yield families.gauges(
         "open_transactions",
         "Open transactions that are at least this old.",
         ["older_than_seconds"],
         {(str(age_ms // _MS),): count for age_ms, count in found.open_transactions_by_age_ms.items()},
     )
-    yield _labeled(
+    yield families.gauges(
         "last_stable_offset_lag",
         "Offsets that open transactions hold back: high watermark minus last stable offset.",
         ["topic", "partition"],
         {(partition.topic, str(partition.partition)): lag for partition, lag in found.last_stable_offset_lag.items()},
     )
-    yield _labeled(
+    yield families.gauges(
         "consumer_lag",
-        "Offsets between a group's committed offset and the high watermark.",
+        "Offsets between a group's committed offset and the last stable offset.",
         ["group", "topic", "partition"],
         {
             (group, partition.topic, str(partition.partition)): lag
@@ -120,7 +173,7 @@ def _of_store(found: StoreMetrics) -> Iterator[Metric]:
             for partition, lag in lags.items()
         },
     )
-    yield _labeled(
+    yield families.gauges(
         "publication_lag_seconds",
         "The age of the newest version of a Delta table that lacks committed rows; 0 if it lacks none.",
         ["topic"],
@@ -128,72 +181,127 @@ def _of_store(found: StoreMetrics) -> Iterator[Metric]:
     )
 
 
-def _of_process(store: Store) -> Iterator[Metric]:
-    yield _labeled("requests", "Requests to the object store.", ["verb"], _keyed(store.requests), is_count=True)
-    yield _histograms(store.object_store.request_times)
+def _of_process(families: _Families, store: Store) -> Iterator[Metric]:
+    yield families.counts("requests", "Requests to the object store.", ["verb"], _keyed(store.requests))
+    yield families.histograms(store.object_store.request_times)
     counts = store.log.appender.counts.as_dict()
     waited_ms = counts.pop("waited_ms")
-    yield _labeled("appends", "Appends to the log, by kind.", ["kind"], _keyed(counts), is_count=True)
-    yield CounterMetricFamily("eoslog_append_wait_seconds", "Waiting for other processes' appends.", waited_ms / _MS)
-    yield _labeled(
+    yield families.counts("appends", "Appends to the log, by kind.", ["kind"], _keyed(counts))
+    yield families.counts("append_wait_seconds", "Waiting for other processes' appends.", [], {(): waited_ms / _MS})
+    yield families.counts(
         "producer_call_seconds",
         "The time spent in calls of producers, by Kafka's name of the metric.",
         ["call"],
         {(name.removesuffix("-time-ns-total"),): ns / _NS for name, ns in store.call_times.totals().items()},
-        is_count=True,
     )
-
-
-def _histograms(times: RequestTimes) -> Metric:
-    family = HistogramMetricFamily(
-        "eoslog_request_seconds", "The time until the object store's answers.", labels=["verb"]
-    )
-    bounds = [*(str(bound_ns / _NS) for bound_ns in BOUNDS_NS), "+Inf"]
-    for verb, found in times.by_verb().items():
-        family.add_metric([verb], list(zip(bounds, accumulate(found.counts), strict=True)), found.total_ns / _NS)
-    return family
 
 
 def _keyed(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): value for name, value in values.items()}
 
 
-def _labeled(
-    name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float], *, is_count: bool = False
-) -> Metric:
-    kind = CounterMetricFamily if is_count else GaugeMetricFamily
-    family = kind(f"eoslog_{name}", text, labels=labels)
-    for label_values, value in values.items():
-        family.add_metric(label_values, value)
-    return family
+@dataclass(slots=True)
+class _StepRuns:
+    """The runs of one step."""
+
+    interval_ms: int
+    last_success_ms: int
+    """The end of the last run that succeeded, by the monotonic clock. The start of the coordinator if none did."""
+    succeeded: int = 0
+    failed: int = 0
+    duration_ms: int = 0
+    end_ms: int | None = None
+    """The end of the last run, by the monotonic clock; None if none has run yet."""
+    error: Exception | None = None
+    """The error of the last run."""
 
 
-class CoordinatorMetrics:
+class CoordinatorMetrics(Collector):
     """The runs of a coordinator's steps. Give ``observe`` to ``Coordinator.run`` as its ``report``."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._runs = Counter(
-            "eoslog_coordinator_steps", "Runs of a step, by outcome.", ["step", "outcome"], registry=registry
-        )
-        self._seconds = Summary(
-            "eoslog_coordinator_step_seconds", "The duration of the runs of a step.", ["step"], registry=registry
-        )
-        self._last_success = Gauge(
-            "eoslog_coordinator_last_success_timestamp_seconds",
-            "The end of the last run of a step that succeeded, by the store's clock.",
-            ["step"],
-            registry=registry,
-        )
+    def __init__(self, store: Store, intervals_ms: Mapping[str, int]) -> None:
+        """
+        Args:
+            intervals_ms: the interval of each step that the coordinator runs, by name (ms).
+        """
+        self._families = _Families(store)
+        self._monotonic_ms = store.environment.monotonic_ms
+        started_ms = self._monotonic_ms()
+        self._steps = {name: _StepRuns(interval_ms, started_ms) for name, interval_ms in intervals_ms.items()}
+        self._unreadable_indexes: int | None = None
         self.is_ready = False
         """True if the last step succeeded, so the store answers."""
 
     def observe(self, report: StepReport) -> None:
         """Count a run of a step."""
+        runs = self._steps[report.step]
         self.is_ready = report.error is None
-        self._runs.labels(report.step, "succeeded" if self.is_ready else "failed").inc()
-        self._seconds.labels(report.step).observe(report.duration_ms / _MS)
-        if self.is_ready:
-            self._last_success.labels(report.step).set(report.time_ms / _MS)
+        runs.end_ms, runs.error = self._monotonic_ms(), report.error
+        runs.duration_ms += report.duration_ms
+        if report.error is not None:
+            runs.failed += 1
+            return
+        runs.succeeded += 1
+        runs.last_success_ms = runs.end_ms
+        if report.step == "vacuum":
+            self._unreadable_indexes = len(report.did.get("unreadable_indexes", ()))
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, as ``StoreCollector`` does."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the steps."""
+        now_ms = self._monotonic_ms()
+        yield self._families.counts(
+            "coordinator_steps",
+            "Runs of a step, by outcome.",
+            ["step", "outcome"],
+            {
+                (name, outcome): runs
+                for name, step in self._steps.items()
+                for outcome, runs in (("succeeded", step.succeeded), ("failed", step.failed))
+            },
+        )
+        yield self._families.summaries(
+            "coordinator_step_seconds",
+            "The duration of the runs of a step.",
+            "step",
+            {name: (step.succeeded + step.failed, step.duration_ms / _MS) for name, step in self._steps.items()},
+        )
+        yield self._by_step("interval_seconds", "The interval of a step.", lambda step: step.interval_ms / _MS)
+        yield self._by_step(
+            "seconds_since_success",
+            "The time since the last run of a step that succeeded; since the start of the coordinator if none did.",
+            lambda step: (now_ms - step.last_success_ms) / _MS,
+        )
+        yield self._by_step("failing", "1 if the last run of a step failed.", lambda step: step.error is not None)
+        if self._unreadable_indexes is not None:
+            yield self._families.gauge(
+                "unreadable_indexes",
+                "Segment indexes that the last vacuum could not read. It kept all files of their partitions.",
+                self._unreadable_indexes,
+            )
+
+    def _by_step(self, name: str, text: str, value: Callable[[_StepRuns], float]) -> Metric:
+        values = {(step,): value(runs) for step, runs in self._steps.items()}
+        return self._families.gauges(f"coordinator_step_{name}", text, ["step"], values)
+
+    def last_results(self) -> str:
+        """Return a line for each step with the result of its last run."""
+        now_ms = self._monotonic_ms()
+        return "".join(f"{name}: {_last_result(step, now_ms)}\n" for name, step in self._steps.items())
+
+
+def _last_result(step: _StepRuns, now_ms: int) -> str:
+    if step.end_ms is None:
+        return "has not run yet"
+    ago = f"{(now_ms - step.end_ms) // _MS} s ago"
+    if step.error is None:
+        return f"succeeded {ago}"
+    # Anybody who can connect reads this. Only the errors of eoslog are known to name no row and no credential.
+    reason = str(step.error) if isinstance(step.error, EosLogError) else type(step.error).__name__
+    return f"failed {ago}: {reason}"
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -221,14 +329,19 @@ def exposition(store: Store) -> str:
     return generate_latest(registry).decode()
 
 
-def serve(store: Store, address: str, port: int) -> tuple[int, Callable[[StepReport], None]]:
+def serve(
+    store: Store, address: str, port: int, intervals_ms: Mapping[str, int]
+) -> tuple[int, Callable[[StepReport], None]]:
     """Serve the metrics of a store and of its coordinator over HTTP, in a thread of this process.
 
     ``/metrics`` has both. ``/livez`` answers 200 while the process runs. ``/readyz`` answers 200 if the last step of
-    the coordinator succeeded, else 503. A step may run for a long time, so its duration does not count.
+    the coordinator succeeded, else 503, with the last result of each step. One step that always fails does not keep
+    the process from being ready, because the others still work. A step may run for a long time, so its duration does
+    not count.
 
     Args:
         port: 0 takes a free one.
+        intervals_ms: the interval of each step that the coordinator runs, by name (ms).
 
     Returns:
         The port, and a function that counts the runs of steps: the ``report`` of ``Coordinator.run``.
@@ -238,7 +351,8 @@ def serve(store: Store, address: str, port: int) -> tuple[int, Callable[[StepRep
     """
     registry = CollectorRegistry()
     registry.register(StoreCollector(store))
-    coordinator = CoordinatorMetrics(registry)
+    coordinator = CoordinatorMetrics(store, intervals_ms)
+    registry.register(coordinator)
     metrics: Any = make_wsgi_app(registry)
 
     def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -248,9 +362,10 @@ def serve(store: Store, address: str, port: int) -> tuple[int, Callable[[StepRep
             case "/livez":
                 status, body = "200 OK", b"alive\n"
             case "/readyz" if coordinator.is_ready:
-                status, body = "200 OK", b"ready\n"
+                status, body = "200 OK", f"ready\n{coordinator.last_results()}".encode()
             case "/readyz":
-                status, body = "503 Service Unavailable", b"the last step failed, or none has run yet\n"
+                reason = "not ready: the last step failed, or none has run yet"
+                status, body = "503 Service Unavailable", f"{reason}\n{coordinator.last_results()}".encode()
             case _:
                 status, body = "404 Not Found", b"there are /metrics, /livez and /readyz\n"
         start_response(status, [("Content-Type", "text/plain; charset=utf-8")])

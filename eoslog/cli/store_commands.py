@@ -235,6 +235,8 @@ def vacuum(session: Session, dry_run: bool) -> None:
         deleted = {title: 0 if dry_run else delete(store.log) for title, delete in of_the_log.items()}
     columns = Columns("DryRun HorizonMs:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
     paths = {"Paths": report.paths} if dry_run or session.as_json else {}
+    if report.unreadable_indexes or session.as_json:
+        paths["UnreadableIndexes"] = report.unreadable_indexes
     session.print_facts(columns.of(report) | deleted | paths)
 
 
@@ -414,6 +416,7 @@ def coordinator(
     if once and metrics_port is not None:
         raise click.UsageError("--once ends before Prometheus can scrape: leave --metrics-port out.")
     store = session.store()
+    intervals_ms = {each.name: getattr(settings.coordinator, each.setting) for each in STEPS} | dict(interval)
     work = Coordinator(
         store,
         transactional_id_expiration_ms=settings.coordinator.transactional_id_expiration_ms,
@@ -421,13 +424,14 @@ def coordinator(
         offsets_retention_ms=settings.groups.offsets_retention_ms,
         staged_max_age_ms=settings.vacuum.staged_max_age_ms,
         deleted_file_retention_ms=settings.vacuum.deleted_file_retention_ms,
-        intervals_ms={each.name: getattr(settings.coordinator, each.setting) for each in STEPS} | dict(interval),
+        intervals_ms=intervals_ms,
     )
 
     observe: Callable[[StepReport], None] | None = None
     if metrics_port is not None:
         try:
-            port, observe = _prometheus().serve(store, metrics_address, metrics_port)
+            chosen_ms = {name: intervals_ms[name] for name in steps}
+            port, observe = _prometheus().serve(store, metrics_address, metrics_port, chosen_ms)
         except OSError as error:
             raise click.UsageError(
                 f"{metrics_address}:{metrics_port} cannot be used: {error}. Choose another."

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eoslog import Coordinator
-from eoslog.errors import EosLogError, StoreUnavailable
-from eoslog.maintenance.coordinator import StepReport
-from eoslog.prometheus import CoordinatorMetrics, _Handler, exposition, serve
+from eoslog.errors import CorruptRecord, EosLogError, StoreUnavailable
+from eoslog.maintenance.coordinator import STEPS, StepReport
+from eoslog.prometheus import _GAUGES, CoordinatorMetrics, _Handler, exposition, serve
 from eoslog.state.names import TopicPartition
 from eoslog.storage.request_times import RequestTimes
 from eoslog.store import Store
@@ -33,9 +33,9 @@ DEPLOYED = REPOSITORY / "conf/deploy"
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """The values by name and labels, as Prometheus' own client reads them."""
+    """The values by name and labels other than the store, as Prometheus' own client reads them."""
     return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
+        (sample.name, frozenset(sample.labels.items() - {("store", sample.labels.get("store"))})): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -57,7 +57,8 @@ def test_open_transactions_and_the_lag_of_groups_are_shown_in_seconds_and_offset
     begun(store, "open", 0)
     with store.producer() as producer:
         producer.send("t", b"1", partition=0)
-    store.admin.alter_consumer_group_offsets("g", {TopicPartition("t", 0): 0})
+        producer.send("t", b"1", partition=1)
+    store.admin.alter_consumer_group_offsets("g", {TopicPartition("t", 0): 0, TopicPartition("t", 1): 0})
     world.pass_time(20_000)
 
     text = exposition(store)
@@ -68,8 +69,23 @@ def test_open_transactions_and_the_lag_of_groups_are_shown_in_seconds_and_offset
     assert value(text, "eoslog_open_transactions", older_than_seconds="60") == 0
     assert value(text, "eoslog_transactions", state="ONGOING") == 1
     assert value(text, "eoslog_last_stable_offset_lag", topic="t", partition="0") == 2
-    assert value(text, "eoslog_consumer_lag", group="g", topic="t", partition="0") == 2
+    assert value(text, "eoslog_consumer_lag", group="g", topic="t", partition="0") == 0
+    assert value(text, "eoslog_consumer_lag", group="g", topic="t", partition="1") == 1
     assert value(text, "eoslog_requests_total", verb="PUT") == store.requests["PUT"]
+
+
+def test_each_metric_has_the_store_as_a_label(store: Store) -> None:
+    begun(store, "open", 0)
+    store.log.checkpoint()
+    store.admin.alter_consumer_group_offsets("g", {TopicPartition("t", 0): 0})
+    coordinator = CoordinatorMetrics(store, INTERVALS_MS)
+    coordinator.observe(StepReport("vacuum", 0))
+    registry = CollectorRegistry()
+    registry.register(coordinator)
+
+    for text in (exposition(store), generate_latest(registry).decode()):
+        found = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        assert {sample.labels["store"] for sample in found} == {store.url}
 
 
 def test_request_times_are_a_histogram_by_verb(store: Store) -> None:
@@ -130,8 +146,11 @@ def test_a_store_that_does_not_answer_is_down(store: Store, monkeypatch: pytest.
     assert value(text, "eoslog_requests_total", verb="PUT") == store.requests["PUT"]
 
 
+INTERVALS_MS = {step.name: 60_000 for step in STEPS}
+
+
 def test_a_coordinator_is_ready_as_long_as_its_last_step_succeeded(store: Store) -> None:
-    port, observe = serve(store, "127.0.0.1", 0)
+    port, observe = serve(store, "127.0.0.1", 0, INTERVALS_MS)
     assert fetch(port, "/readyz")[0] == 503
     assert fetch(port, "/livez")[0] == 200
 
@@ -148,11 +167,77 @@ def test_a_coordinator_is_ready_as_long_as_its_last_step_succeeded(store: Store)
     assert fetch(port, "/elsewhere")[0] == 404
 
 
+def test_readiness_shows_the_last_result_of_each_step(store: Store, world: World) -> None:
+    port, observe = serve(store, "127.0.0.1", 0, {"vacuum": 1, "publish": 1, "delete-old-slots": 1})
+    observe(StepReport("vacuum", 0, error=CorruptRecord("t/0/index is damaged")))
+    world.pass_time(5_000)
+    observe(StepReport("publish", 0, error=KeyError("a value")))
+
+    assert fetch(port, "/readyz") == (
+        503,
+        "not ready: the last step failed, or none has run yet\n"
+        f"vacuum: failed 5 s ago: {CorruptRecord('t/0/index is damaged')}\n"
+        "publish: failed 0 s ago: KeyError\n"
+        "delete-old-slots: has not run yet\n",
+    )
+
+    observe(StepReport("publish", 0))
+    status, text = fetch(port, "/readyz")
+    assert (status, text.splitlines()[0]) == (200, "ready")
+    assert "publish: succeeded 0 s ago" in text
+    assert "vacuum: failed 5 s ago" in text
+
+
+def test_the_time_since_the_last_success_of_a_step_grows_while_it_fails(store: Store, world: World) -> None:
+    metrics = CoordinatorMetrics(store, {"vacuum": 3_600_000, "publish": 10_000})
+
+    def found(name: str) -> dict[str, float]:
+        return {
+            sample.labels["step"]: sample.value
+            for family in metrics.collect()
+            for sample in family.samples
+            if sample.name == f"eoslog_coordinator_{name}"
+        }
+
+    assert found("step_interval_seconds") == {"vacuum": 3_600, "publish": 10}
+    world.pass_time(7_000)
+    metrics.observe(StepReport("publish", 0, duration_ms=2_000))
+    metrics.observe(StepReport("vacuum", 0, error=EosLogError("failed")))
+    world.pass_time(3_000)
+
+    assert found("step_seconds_since_success") == {"vacuum": 10, "publish": 3}
+    assert found("step_failing") == {"vacuum": 1, "publish": 0}
+    assert found("step_seconds_sum") == {"vacuum": 0, "publish": 2}
+    metrics.observe(StepReport("vacuum", 0))
+    assert found("step_seconds_since_success") == {"vacuum": 0, "publish": 3}
+    assert found("step_failing") == {"vacuum": 0, "publish": 0}
+
+
+def test_the_indexes_that_the_last_vacuum_could_not_read_are_counted(store: Store) -> None:
+    metrics = CoordinatorMetrics(store, {"vacuum": 1})
+
+    def unreadable() -> list[float]:
+        return [
+            sample.value
+            for family in metrics.collect()
+            for sample in family.samples
+            if sample.name == "eoslog_unreadable_indexes"
+        ]
+
+    assert unreadable() == []
+    metrics.observe(StepReport("vacuum", 0, {"unreadable_indexes": ["t/0/index"]}))
+    assert unreadable() == [1]
+    metrics.observe(StepReport("vacuum", 0, error=EosLogError("failed")))
+    assert unreadable() == [1]
+    metrics.observe(StepReport("vacuum", 0))
+    assert unreadable() == [0]
+
+
 def test_a_client_that_sends_nothing_is_hung_up_on(
     store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(_Handler, "timeout", 0.1)
-    port, _ = serve(store, "127.0.0.1", 0)
+    port, _ = serve(store, "127.0.0.1", 0, INTERVALS_MS)
     before = threading.active_count()
 
     with (
@@ -175,15 +260,15 @@ def test_a_client_has_time_to_send_its_request() -> None:
 
 def test_a_port_that_is_taken_is_an_error(store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        serve(store, "127.0.0.1", taken.getsockname()[1])
+        serve(store, "127.0.0.1", taken.getsockname()[1], INTERVALS_MS)
 
 
 def families(store: Store) -> set[str]:
     """The names of all samples that a coordinator shows."""
-    registry = CollectorRegistry()
-    CoordinatorMetrics(registry).observe(StepReport("vacuum", 0))
+    coordinator = CoordinatorMetrics(store, INTERVALS_MS)
+    coordinator.observe(StepReport("vacuum", 0))
     return {family.name for family in text_string_to_metric_families(exposition(store))} | {
-        family.name for family in registry.collect()
+        family.name for family in coordinator.collect()
     }
 
 
@@ -201,7 +286,7 @@ def test_alert_rules_ask_for_metrics_that_exist(store: Store) -> None:
     assert len(rules) > 5
     assert asked([rule["expr"] for rule in rules]) <= families(store)
     assert any("histogram_quantile(0.99" in rule["expr"] and "verb" in rule["expr"] for rule in rules)
-    assert all({"summary", "action"} <= set(rule["annotations"]) for rule in rules)
+    assert all({"summary", "action"} <= set(rule["annotations"]) for rule in rules if "alert" in rule)
 
 
 def test_the_dashboard_asks_for_metrics_that_exist(store: Store) -> None:
@@ -214,6 +299,25 @@ def test_the_dashboard_asks_for_metrics_that_exist(store: Store) -> None:
     assert any("histogram_quantile(0.99" in query and "verb" in query for query in queries)
     assert asked([*queries, *(each["query"] for each in dashboard["templating"]["list"])]) <= families(store)
     assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all('store=~"$store"' in selector for query in queries for selector in re.findall(r"{(.*?)}", query))
+
+
+@pytest.mark.parametrize("name", ["alerts.yml", "dashboard.json"])
+def test_two_coordinators_of_a_store_count_once(name: str) -> None:
+    """Each of them shows the whole state of the store. So a query takes the greatest or the smallest value."""
+    of_the_state = [name for name, *_ in _GAUGES.values()]
+    of_the_state += ["up", "open_transactions", "consumer_lag", "last_stable_offset_lag", "publication_lag_seconds"]
+    lines = (DEPLOYED / name).read_text(encoding="utf-8").splitlines()
+    queries = [line for line in lines if re.match(r' *"?expr"?: ', line) and "eoslog_up == 0" not in line]
+
+    asked = [
+        (before, metric)
+        for metric in of_the_state
+        for query in queries
+        for before in re.findall(rf"(.*)(?<!:)\beoslog_{metric}\b", query)
+    ]
+    assert len(asked) >= 4
+    assert [each for each in asked if not re.search(r"(max|min) by \(store[^)]*\) \((rate\()?$", each[0])] == []
 
 
 @pytest.mark.parametrize("name", ["Containerfile", "eoslog-coordinator.service", "kubernetes.yaml"])

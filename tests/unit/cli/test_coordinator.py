@@ -77,14 +77,13 @@ def test_only_the_wanted_steps_are_taken(command: Command, store: eoslog.Store) 
     assert taken("--without", "vacuum") == [name for name in ALL if name != "vacuum"]
 
 
-def test_a_failed_step_fails_the_run_after_all_the_others(command: Command, store: eoslog.Store) -> None:
-    with store.producer() as producer:
-        producer.send("t", b"1")
-    command.ok("topics", "create", "s", "--add-config", "segment.batches=1")
-    command.ok("console", "produce", "s", text="a\n")
-    command.ok("coordinator", "--once")
-    (index,) = Path(command.url, "s").rglob("*.index.parquet")
-    index.write_bytes(b"damaged")
+def test_a_failed_step_fails_the_run_after_all_the_others(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(coordinator: eoslog.Coordinator) -> None:
+        raise eoslog.CorruptRecord("an index")
+
+    monkeypatch.setattr(eoslog.Coordinator, "vacuum", fail)
 
     as_json = command.run("coordinator", "--once", "--json")
     as_text = command.run("coordinator", "--once")
@@ -96,6 +95,21 @@ def test_a_failed_step_fails_the_run_after_all_the_others(command: Command, stor
     assert " vacuum, " in as_text.stderr
     assert "[EOSLOG_CORRUPT_RECORD]" in as_text.stderr
     assert len(as_text.stdout.splitlines()) == len(ALL) - 1
+
+
+def test_an_index_that_vacuum_cannot_read_is_told(command: Command, store: eoslog.Store) -> None:
+    command.ok("topics", "create", "s", "--add-config", "segment.batches=1")
+    command.ok("console", "produce", "s", text="a\n")
+    command.ok("coordinator", "--once")
+    (index,) = Path(command.url, "s").rglob("*.index.parquet")
+    index.write_bytes(b"damaged")
+    path = index.relative_to(command.url).as_posix()
+
+    (step,) = lines(command.ok("coordinator", "--once", "--step", "vacuum", "--json"))
+
+    assert (step["step"], step["error"], step["unreadable_indexes"]) == ("vacuum", None, [path])
+    assert command.json("vacuum")["unreadable_indexes"] == [path]
+    assert path in command.ok("vacuum", "--wide")
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGINT])

@@ -97,7 +97,7 @@ def test_vacuum_reports_the_indexes_that_it_cannot_read(store: Store, world: Wor
     store.admin.create_topic("s", config=TopicConfig(segment_batches=1))
     with store.producer() as producer:
         producer.send("s", b"1")
-    (sealed, *_) = seal_segments(store.log, store.object_store, store.environment)
+    (sealed, *_) = seal_segments(store)
     store.object_store.delete([sealed.index.path])
 
     (report,) = Coordinator(store).run_once(steps=["vacuum"])

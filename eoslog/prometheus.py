@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector
 from eoslog.errors import EosLogError
 from eoslog.maintenance.coordinator import StepReport
 from eoslog.session.metrics import StoreMetrics
+from eoslog.state.names import TopicPartition
 from eoslog.storage.request_times import BOUNDS_NS, RequestTimes
 from eoslog.store import Store
 
@@ -161,7 +162,7 @@ def _of_store(families: _Families, found: StoreMetrics) -> Iterator[Metric]:
         "last_stable_offset_lag",
         "Offsets that open transactions hold back: high watermark minus last stable offset.",
         ["topic", "partition"],
-        {(partition.topic, str(partition.partition)): lag for partition, lag in found.last_stable_offset_lag.items()},
+        _parts(found.last_stable_offset_lag),
     )
     yield families.gauges(
         "consumer_lag",
@@ -173,6 +174,29 @@ def _of_store(families: _Families, found: StoreMetrics) -> Iterator[Metric]:
             for partition, lag in lags.items()
         },
     )
+    yield families.gauges(
+        "end_offset", "The offset of the next row.", ["topic", "partition"], _parts(found.end_offsets)
+    )
+    yield families.gauges("group_members", "Members of consumer groups.", ["group"], _keyed(found.group_members))
+    yield families.gauges(
+        "topic_bytes", "The size of the data files that the log names.", ["topic"], _keyed(found.topic_bytes)
+    )
+    yield families.counts(
+        "transactions_ended",
+        "Transactions of all processes that ended since this process opened the log.",
+        ["outcome", "reason"],
+        {(outcome, why): count for outcome, by in found.transactions_ended.items() for why, count in by.items()},
+    )
+    yield families.counts(
+        "inits", "Producer epochs given to all processes since this process opened the log.", [], {(): found.inits}
+    )
+    yield families.counts(
+        "rows_in",
+        "Rows that all processes appended since this process opened the log.",
+        ["topic"],
+        _keyed(found.rows_in),
+    )
+    yield families.counts("bytes_in", "The size of the files of these rows.", ["topic"], _keyed(found.bytes_in))
     yield families.gauges(
         "publication_lag_seconds",
         "The age of the newest version of a Delta table that lacks committed rows; 0 if it lacks none.",
@@ -188,12 +212,25 @@ def _of_process(families: _Families, store: Store) -> Iterator[Metric]:
     waited_ms = counts.pop("waited_ms")
     yield families.counts("appends", "Appends to the log, by kind.", ["kind"], _keyed(counts))
     yield families.counts("append_wait_seconds", "Waiting for other processes' appends.", [], {(): waited_ms / _MS})
+    calls = store.call_counts
+    yield families.counts(
+        "append_errors", "Appends and batches of this process that failed.", ["error"], _keyed(calls.append_errors)
+    )
+    yield families.counts(
+        "duplicate_batches", "Batches of this process that the log had already.", [], {(): calls.duplicate_batches}
+    )
+    yield families.counts("rows_out", "Rows that this process read.", ["topic"], _keyed(calls.rows_out))
+    yield families.counts("bytes_out", "Their size in memory.", ["topic"], _keyed(calls.bytes_out))
     yield families.counts(
         "producer_call_seconds",
         "The time spent in calls of producers, by Kafka's name of the metric.",
         ["call"],
         {(name.removesuffix("-time-ns-total"),): ns / _NS for name, ns in store.call_times.totals().items()},
     )
+
+
+def _parts(values: Mapping[TopicPartition, float]) -> dict[tuple[str, ...], float]:
+    return {(partition.topic, str(partition.partition)): value for partition, value in values.items()}
 
 
 def _keyed(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
@@ -284,7 +321,7 @@ class CoordinatorMetrics(Collector):
             )
 
     def _by_step(self, name: str, text: str, value: Callable[[_StepRuns], float]) -> Metric:
-        values = {(step,): value(runs) for step, runs in self._steps.items()}
+        values = _keyed({step: value(runs) for step, runs in self._steps.items()})
         return self._families.gauges(f"coordinator_step_{name}", text, ["step"], values)
 
     def last_results(self) -> str:

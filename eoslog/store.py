@@ -168,6 +168,8 @@ class Store(Session):
                 self.now_ms(),
                 publications=publications,
                 slots_since_checkpoint=self.log.replica.slots_since_checkpoint(),
+                log_counts=self.log_counts,
+                call_counts=self.call_counts,
                 requests=self.requests,
                 appends=self.log.appender.counts.as_dict(),
                 call_times_ns=self.call_times.totals(),

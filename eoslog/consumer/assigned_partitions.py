@@ -131,7 +131,7 @@ class PartitionFetch:
             wanted=columns_to_read(self.topic, with_transaction=self._with_transaction),
             threads=1,
         )
-        self._batches = read_rows(read)
+        self._batches = self._store.call_counts.read(topic.topic, read_rows(read))
         if not self._rows_ahead:
             self.move(plan.end_offset)
 

@@ -109,6 +109,7 @@ class RecordPut(Generic[S]):
                 for proposal in record.taken:
                     if isinstance(proposal.content, OwnCheckpoint):
                         replica.adopt_own_checkpoint(proposal.content.entry.reference, proposal.content.root)
+                replica.tell(record.slot_record)
                 replica.advance(record.slot_record, first_line(record.body))
                 replica.keep_files(slot, record.body)
                 replica.note_check(asked)

@@ -117,6 +117,11 @@ class Replica(Generic[S]):
         """The names of the messages whose requests are in the newest records, the oldest first."""
         self.awaited: dict[str, Callable[[Sequence[dict[str, Any]], int], None]] = {}
         """Callbacks by request id. The fold calls one with the request's entries and slot when a record has it."""
+        self.on_record: Callable[[Sequence[dict[str, Any]]], None] | None = None
+        """Called with the entries of each record after the first opening, once and in their order. A later opening may
+        skip records."""
+        self._told_slot: int | None = None
+        """The newest slot that ``on_record`` need not be told of; None before the first opening."""
         self.invalid: str | None = None
         """The reason why the fold skipped an invalid record; None if it skipped none. Otherwise writers stop."""
         self.checked_ms = 0
@@ -346,10 +351,18 @@ class Replica(Generic[S]):
                 self._adopt_checkpoint(reference)
             if self.awaited:
                 self._tell_awaited(record)
+            self.tell(record)
         else:
             self.invalid = f"slot {record.slot} holds an invalid record: {reason}"
             _logger.error("%s: %s", self.store.url, self.invalid)
         self.advance(record, line)
+
+    def tell(self, record: SlotRecord) -> None:
+        """Tell ``on_record`` of a record whose entries have been applied."""
+        if self._told_slot is None or record.slot > self._told_slot:
+            self._told_slot = record.slot
+            if self.on_record is not None:
+                self.on_record([entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY])
 
     def _tell_awaited(self, record: SlotRecord) -> None:
         for request in record.requests or ():
@@ -525,6 +538,10 @@ class Replica(Generic[S]):
             if is_unchanged or fresh.slot >= self.slot:
                 self._become(fresh)
                 self.note_check(asked)
+                if self._told_slot is None:
+                    self._told_slot = self.slot
+                for slot in sorted(lines):
+                    self.tell(lines[slot][1])
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with a state and its slot, and return its answer. By default the slot is the newest one.

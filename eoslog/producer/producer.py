@@ -233,8 +233,14 @@ class Producer:
         self._guarded(initialise)
 
     def metrics(self) -> dict[str, int]:
-        """Return the total times of this producer's calls (ns), by Kafka's names (``txn-commit-time-ns-total``)."""
-        return self._call_times.totals()
+        """Return the totals of this producer's own calls, by Kafka's names.
+
+        ``record-send-total`` counts the rows that the log has acknowledged, those of a staged producer at their commit
+        or prepare. ``outgoing-byte-total`` counts the bytes of their files. The others are times of calls (ns), such
+        as ``txn-commit-time-ns-total``.
+        """
+        sent = {"record-send-total": self._sender.sent_rows, "outgoing-byte-total": self._sender.sent_bytes}
+        return sent | self._call_times.totals()
 
     @producer_call
     def begin_transaction(self) -> None:
@@ -554,7 +560,9 @@ class Producer:
             self._write_rows()
             # The prepared transaction may commit long after the slots of its prepare were deleted.
             self._sender.upload_staged()
-            self._requests.prepare(self._sender.staged_content(self._open_for_ms()))
+            content = self._sender.staged_content(self._open_for_ms())
+            self._requests.prepare(content)
+            self._sender.count_sent(content.batches)
             self._store.environment.reached("client.producer.prepared")
             self._forget()
             self._lifecycle.arrive(ProducerPhase.PREPARED)
@@ -648,6 +656,7 @@ class Producer:
             if holds or was_prepared:
                 summary = content.summary
                 committed = self._requests.commit(replace(content, application_version=work))
+                self._sender.count_sent(content.batches if committed else ())
             self._forget()
             self._span.end("committed" if committed else "replayed")
             self._lifecycle.arrive(ProducerPhase.READY)

@@ -21,7 +21,7 @@ from eoslog.state.names import check_id
 from eoslog.state.sequences import MAX_EPOCH, SEQUENCES
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.state.transaction_requests import AppendBatches, AppendedRows, AppendMany
+from eoslog.state.transaction_requests import AppendBatches, AppendedRows, AppendMany, DuplicateRows
 from eoslog.wording import quoted
 
 MOST_BATCHES = 1024
@@ -179,4 +179,9 @@ def _requests(store: Session, accepted: Sequence[tuple[ProducerBatch, NewFile]])
 
 def _appended(store: Session, requests: Sequence[AppendBatches]) -> list[AppendedRows | EosLogError]:
     answers = store.append(AppendMany(requests)) if requests else []
+    for answer in answers:
+        if isinstance(answer, EosLogError):
+            store.call_counts.failed(answer)
+        else:
+            store.call_counts.duplicate_batches += sum(isinstance(rows, DuplicateRows) for rows in answer)
     return [answer if isinstance(answer, EosLogError) else answer[0] for answer in answers]

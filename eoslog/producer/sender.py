@@ -26,7 +26,7 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import sequence_after
 from eoslog.state.store_state import Topic
 from eoslog.state.transaction_entries import BatchAppended, CommitSummary, StagedBatch, WrittenRows
-from eoslog.state.transaction_requests import AppendBatches, AppendedRows, TransactionContent
+from eoslog.state.transaction_requests import AppendBatches, AppendedRows, DuplicateRows, TransactionContent
 from eoslog.storage import tracing
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess
@@ -202,6 +202,10 @@ class Sender:
         """Topics found so far, by name. They stay the same throughout a transaction."""
         self._topics_before: dict[str, Topic] = {}
         """The topics of the last transaction that used any."""
+        self.sent_rows = 0
+        """The number of rows that the log has acknowledged."""
+        self.sent_bytes = 0
+        """The bytes of their files."""
         self.forget()
 
     def forget(self) -> None:
@@ -220,6 +224,12 @@ class Sender:
     def _forget_topics(self) -> None:
         if self.topics:
             self._topics_before, self.topics = self.topics, {}
+
+    def count_sent(self, batches: Iterable[BatchAppended | StagedBatch]) -> None:
+        """Count the rows of batches that the log has acknowledged."""
+        for batch in batches:
+            self.sent_rows += batch.record_count
+            self.sent_bytes += batch.file.length
 
     def give_up(self, error: EosLogError) -> None:
         """Drop the rows that are not acknowledged, of a producer without transactions.
@@ -422,8 +432,10 @@ class Sender:
         if not self._in_flight:
             return
         appended = self._append_in_flight()
+        self._store.call_counts.duplicate_batches += sum(isinstance(each, DuplicateRows) for each in appended)
         self.has_appended = True
         self.numbers.add(self._in_flight.batches)
+        self.count_sent(self._in_flight.batches)
         if self._transactional_id is None:
             self._forget_topics()
         self._settled.append((self._in_flight.acknowledge(), appended))

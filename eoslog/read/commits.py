@@ -94,7 +94,7 @@ class Commit:
             if partition_id.topic_id == known.topic_id
         ]
         wanted = default_columns(known) if columns is None else choose_columns(known, columns)
-        return Scan(self._store.object_store, plans, stored_schema(known), wanted, self.slot)
+        return Scan(self._store, plans, stored_schema(known), wanted, self.slot)
 
     def to_tables(self) -> dict[str, pa.Table]:
         """Return all rows of the commit, by topic.

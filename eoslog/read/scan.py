@@ -77,7 +77,7 @@ class Scan:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: Session,
         plans: Sequence[PartitionPlan],
         stored: pa.Schema,
         columns: pa.Schema,
@@ -87,7 +87,8 @@ class Scan:
         predicate: Predicate | None = None,
         latest: RowKeys | None = None,
     ) -> None:
-        self._store = store
+        self._store = store.object_store
+        self._call_counts = store.call_counts
         self._stored = stored
         self._predicate = predicate
         self._most_rows: int | None = None
@@ -158,7 +159,8 @@ class Scan:
                 rows_read=lambda rows: told.step(with_rows, rows),
                 file_done=lambda done: told.step(with_file, done),
             )
-            for batch in read_rows(read) if self._latest is None else read_latest(read, self._latest):
+            batches = read_rows(read) if self._latest is None else read_latest(read, self._latest)
+            for batch in self._call_counts.read(plan.topic, batches):
                 if left is None:
                     yield batch
                     continue
@@ -325,9 +327,7 @@ def plan_scan(
         for each in found
     ]
     stored = stored_schema(topic_state)
-    return Scan(
-        store.object_store, plans, stored, wanted, newest, as_of=as_of, predicate=read.predicate, latest=read.latest
-    )
+    return Scan(store, plans, stored, wanted, newest, as_of=as_of, predicate=read.predicate, latest=read.latest)
 
 
 def _check_offsets(topic: Topic, option: str, offsets: object) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
+from eoslog.session.event_counts import CallCounts, LogCounts
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import Outcome, Partition
 from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
@@ -82,6 +83,29 @@ class StoreMetrics:
     publication_lag_ms: Mapping[str, int]
     """By published topic, the age of the newest version of its Delta table (ms), if the topic has newer committed rows.
     0 if the table shows all rows."""
+    end_offsets: Mapping[TopicPartition, int]
+    """The high watermark by partition: the offset of the next row."""
+    group_members: Mapping[str, int]
+    """The number of members by consumer group."""
+    topic_bytes: Mapping[str, int]
+    """The size of the data files that the log names, by topic. Files that wait for vacuum do not count."""
+    transactions_ended: Mapping[str, Mapping[str, int]]
+    """Transactions of all processes that have ended since this process opened the log. By outcome (``commit``,
+    ``abort``), then by reason (``client``, ``timeout``, ``fence``, ``admin``)."""
+    inits: int
+    """Producer ids and epochs that were assigned to all processes since this process opened the log."""
+    rows_in: Mapping[str, int]
+    """By topic, rows that all processes have appended since this process opened the log. Aborted rows count, too."""
+    bytes_in: Mapping[str, int]
+    """By topic, the size of the files of these rows."""
+    rows_out: Mapping[str, int]
+    """By topic, rows that scans and consumers of this process have read."""
+    bytes_out: Mapping[str, int]
+    """By topic, the size of these rows in memory."""
+    append_errors: Mapping[str, int]
+    """By the name of the error, requests and batches of this process that raised it, such as ``OutOfOrderSequence``."""
+    duplicate_batches: int
+    """Batches that this process appended again, and that the log recognized."""
     requests: Mapping[str, int]
     """Requests that this process has sent to the object store, by kind."""
     appends: Mapping[str, int]
@@ -125,6 +149,8 @@ def store_metrics(
     *,
     slots_since_checkpoint: int,
     publications: Mapping[str, Published],
+    log_counts: LogCounts,
+    call_counts: CallCounts,
     requests: Mapping[str, int],
     appends: Mapping[str, int],
     call_times_ns: Mapping[str, int],
@@ -136,6 +162,11 @@ def store_metrics(
     """
     starts_ms = {state.transactions[name].open_producer_id: start_ms for name, start_ms in state.ongoing.items()}
     longest_ms = MAX_TRANSACTION_TIMEOUT_MS + LATE_TRANSACTION_BUFFER_MS
+    named = (
+        (TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition), partition)
+        for partition_id, partition in state.partitions.items()
+    )
+    partitions = dict(sorted(named, key=lambda each: each[0]))
     by_state = Counter(transaction.state for transaction in state.transactions.values())
     return StoreMetrics(
         slot=slot,
@@ -144,12 +175,7 @@ def store_metrics(
             _has_late_transaction(partition, starts_ms, now_ms - longest_ms) for partition in state.partitions.values()
         ),
         last_stable_offset_lag={
-            TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition): (
-                partition.high_watermark - partition.last_stable_offset
-            )
-            for partition_id, partition in sorted(
-                state.partitions.items(), key=lambda item: (state.topics[item[0].topic_id].topic, item[0].partition)
-            )
+            key: partition.high_watermark - partition.last_stable_offset for key, partition in partitions.items()
         },
         producer_id_count=sum(len(partition.producers) for partition in state.partitions.values()),
         transactions_by_state={each.name: by_state[each] for each in TransactionState if by_state[each]},
@@ -172,10 +198,40 @@ def store_metrics(
             for topic in state.topics.values()
             if topic.config.is_published
         },
+        end_offsets={key: partition.high_watermark for key, partition in partitions.items()},
+        group_members={group_id: len(group.members) for group_id, group in sorted(state.groups.items())},
+        topic_bytes={
+            topic.topic: sum(_bytes(state.partitions[partition_id]) for partition_id in topic.partition_ids())
+            for topic in state.topics.values()
+        },
+        transactions_ended=_by_outcome(log_counts.transactions_ended),
+        inits=log_counts.inits,
+        rows_in=_by_topic(state, log_counts.rows_in),
+        bytes_in=_by_topic(state, log_counts.bytes_in),
+        rows_out=call_counts.rows_out.copy(),
+        bytes_out=call_counts.bytes_out.copy(),
+        append_errors=call_counts.append_errors.copy(),
+        duplicate_batches=call_counts.duplicate_batches,
         requests=dict(requests),
         appends=dict(appends),
         call_times_ns=dict(call_times_ns),
     )
+
+
+def _bytes(partition: Partition) -> int:
+    return sum(segment.bytes for segment in partition.sealed) + partition.active_bytes
+
+
+def _by_outcome(ended: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (outcome, reason), number in ended.items():
+        found.setdefault(outcome, {})[reason] = number
+    return found
+
+
+def _by_topic(state: StoreState, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of topics that still exist, by name. Each existing topic has one."""
+    return {topic.topic: counts.get(topic_id, 0) for topic_id, topic in state.topics.items()}
 
 
 def _has_late_transaction(partition: Partition, starts_ms: Mapping[int, int], latest_start_ms: int) -> bool:

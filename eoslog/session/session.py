@@ -42,6 +42,7 @@ from eoslog.session.description import (
     no_store,
     shown_url,
 )
+from eoslog.session.event_counts import CallCounts, LogCounts
 from eoslog.session.metrics import CallTimes
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import AppendEntry, Draft
@@ -114,6 +115,10 @@ class Session:
         """
         self.object_store = object_store
         self.environment = environment
+        self.log_counts = LogCounts()
+        """What all processes appended since this process opened the log."""
+        self.call_counts = CallCounts()
+        """What the calls of this process did."""
         self._opened = _Opened(HomeProcess("store"), self._open_log(log_config), {})
         self.call_times = CallTimes()
         """The total time that the calls of this store's producers took."""
@@ -158,13 +163,15 @@ class Session:
         return self.kept(SegmentIndexes, lambda: SegmentIndexes(self.object_store))
 
     def _open_log(self, config: LogConfig | None) -> Log[StoreState]:
-        return Log(
+        log: Log[StoreState] = Log(
             self.object_store,
             StoreMachine(),
             self.environment,
             config,
             before_checkpoint=self._before_checkpoint,
         )
+        log.replica.on_record = self.log_counts.add
+        return log
 
     @property
     def url(self) -> str:
@@ -224,7 +231,11 @@ class Session:
     ) -> T:
         """Append a request to the store's log; see ``Log.append``."""
         self.describe()
-        return self.log.append(request, timeout_ms=timeout_ms, attempts=attempts)
+        try:
+            return self.log.append(request, timeout_ms=timeout_ms, attempts=attempts)
+        except EosLogError as error:
+            self.call_counts.failed(error)
+            raise
 
     def now_ms(self) -> int:
         """Return the time of the object store's clock (ms since the epoch)."""

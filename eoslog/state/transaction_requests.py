@@ -152,6 +152,12 @@ class AppendedRows(NamedTuple):
     record_count: int
 
 
+class DuplicateRows(AppendedRows):
+    """Rows of a batch that the log had already. It equals the ``AppendedRows`` of the same rows."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class AppendBatches:
     """Append a producer's batches, except those that the log already has. The answer lists the offsets of all."""
@@ -168,10 +174,7 @@ class AppendBatches:
     def apply(self, draft: Draft) -> list[AppendedRows]:
         """Append the batches. Raises what ``apply_batch`` raises, except ``DuplicateBatch``."""
         draft.offer_files(self.files)
-        return [
-            AppendedRows(PartitionId(batch.topic_id, batch.partition), _base_offset(draft, batch), batch.record_count)
-            for batch in self.batches
-        ]
+        return [_append_batch(draft, batch) for batch in self.batches]
 
     @property
     def shared_entries(self) -> Sequence[BatchAppended]:
@@ -217,11 +220,12 @@ def _answer(request: AppendBatches, draft: Draft) -> list[AppendedRows] | EosLog
     return appended
 
 
-def _base_offset(draft: Draft, batch: BatchAppended) -> int:
+def _append_batch(draft: Draft, batch: BatchAppended) -> AppendedRows:
+    partition_id = PartitionId(batch.topic_id, batch.partition)
     try:
-        return draft.append(batch).base_offset
+        return AppendedRows(partition_id, draft.append(batch).base_offset, batch.record_count)
     except DuplicateBatch as duplicate:
-        return duplicate.base_offset
+        return DuplicateRows(partition_id, duplicate.base_offset, batch.record_count)
 
 
 def _appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eoslog import Coordinator
-from eoslog.errors import CorruptRecord, EosLogError, StoreUnavailable
+from eoslog.errors import CorruptRecord, EosLogError, ProducerFenced, StoreUnavailable
 from eoslog.maintenance.coordinator import STEPS, StepReport
 from eoslog.prometheus import _GAUGES, CoordinatorMetrics, _Handler, exposition, serve
 from eoslog.state.names import TopicPartition
@@ -72,6 +72,27 @@ def test_open_transactions_and_the_lag_of_groups_are_shown_in_seconds_and_offset
     assert value(text, "eoslog_consumer_lag", group="g", topic="t", partition="0") == 0
     assert value(text, "eoslog_consumer_lag", group="g", topic="t", partition="1") == 1
     assert value(text, "eoslog_requests_total", verb="PUT") == store.requests["PUT"]
+
+
+def test_events_of_the_log_and_of_calls_are_counts(store: Store) -> None:
+    producer = begun(store, "tx", 0)
+    begun(store, "tx", 0, 1).commit_transaction()
+    store.scan("t").to_table()
+    with pytest.raises(ProducerFenced):
+        producer.commit_transaction()
+
+    text = exposition(store)
+
+    assert value(text, "eoslog_transactions_ended_total", outcome="commit", reason="client") == 1
+    assert value(text, "eoslog_transactions_ended_total", outcome="abort", reason="fence") == 1
+    assert value(text, "eoslog_transactions_ended_total", outcome="abort", reason="timeout") == 0
+    assert value(text, "eoslog_inits_total") == 2
+    assert value(text, "eoslog_rows_in_total", topic="t") == 3
+    assert value(text, "eoslog_rows_out_total", topic="t") == 2
+    assert value(text, "eoslog_append_errors_total", error="ProducerFenced") == 1
+    assert value(text, "eoslog_duplicate_batches_total") == 0
+    assert value(text, "eoslog_end_offset", topic="t", partition="1") == 2
+    assert (value(text, "eoslog_topic_bytes", topic="t") or 0) > 0
 
 
 def test_each_metric_has_the_store_as_a_label(store: Store) -> None:
@@ -307,6 +328,8 @@ def test_two_coordinators_of_a_store_count_once(name: str) -> None:
     """Each of them shows the whole state of the store. So a query takes the greatest or the smallest value."""
     of_the_state = [name for name, *_ in _GAUGES.values()]
     of_the_state += ["up", "open_transactions", "consumer_lag", "last_stable_offset_lag", "publication_lag_seconds"]
+    of_the_state += ["end_offset", "group_members", "topic_bytes", "transactions_ended_total", "inits_total"]
+    of_the_state += ["rows_in_total", "bytes_in_total"]
     lines = (DEPLOYED / name).read_text(encoding="utf-8").splitlines()
     queries = [line for line in lines if re.match(r' *"?expr"?: ', line) and "eoslog_up == 0" not in line]
 
@@ -317,7 +340,9 @@ def test_two_coordinators_of_a_store_count_once(name: str) -> None:
         for before in re.findall(rf"(.*)(?<!:)\beoslog_{metric}\b", query)
     ]
     assert len(asked) >= 4
-    assert [each for each in asked if not re.search(r"(max|min) by \(store[^)]*\) \((rate\()?$", each[0])] == []
+    assert [
+        each for each in asked if not re.search(r"(max|min) by \(store[^)]*\) \(((rate|increase)\()?$", each[0])
+    ] == []
 
 
 @pytest.mark.parametrize("name", ["Containerfile", "eoslog-coordinator.service", "kubernetes.yaml"])

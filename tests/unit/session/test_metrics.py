@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eoslog import errors
+from eoslog.session.event_counts import CallCounts, LogCounts
 from eoslog.session.metrics import CALL_TIMES, store_metrics
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
@@ -45,6 +46,8 @@ def test_a_transaction_that_no_transactional_id_would_end_is_late_at_once(store:
             world.time_ms,
             slots_since_checkpoint=0,
             publications={},
+            log_counts=LogCounts(),
+            call_counts=CallCounts(),
             requests={},
             appends={},
             call_times_ns={},
@@ -134,7 +137,8 @@ def test_the_time_of_each_call_is_added_up(store: Store, world: World) -> None:
         producer.flush()
         end()
 
-    assert producer.metrics() == {
+    times = {name: value for name, value in producer.metrics().items() if name.endswith("time-ns-total")}
+    assert times == {
         "txn-init-time-ns-total": 7_000_000,
         "txn-begin-time-ns-total": 0,
         "txn-send-offsets-time-ns-total": 0,

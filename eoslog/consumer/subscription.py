@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -123,8 +124,19 @@ class Membership:
         Raises:
             FencedInstanceId
         """
+        was_fenced = self._fenced
         if self._has_joined and self.group_instance_id is not None:
             self._fenced = static_member(group, self.group_instance_id) is not None
+        if self._fenced and not was_fenced:
+            # The caller gets the error below, whatever a handler of the application raises.
+            with suppress(Exception):
+                _logger.warning(
+                    "%s: member %s of group %r is fenced: another consumer has joined as %r",
+                    self._store,
+                    self.member_id,
+                    self._group_id,
+                    self.group_instance_id,
+                )
         if self._fenced:
             raise FencedInstanceId(
                 f"another consumer has joined group {self._group_id!r} as {self.group_instance_id!r} since; close this "

@@ -18,10 +18,12 @@ import pyarrow as pa
 
 from eoslog.arguments import Count, Natural, TimeLimit, TransactionTimeout
 from eoslog.errors import (
+    ApplicationRecoverableError,
     DeliveryTimedOut,
     EosLogError,
     IllegalState,
     InvalidOption,
+    InvalidProducerEpoch,
     InvalidRequest,
     OpenedBeforeFork,
     RequestTimedOut,
@@ -63,6 +65,7 @@ from eoslog.state.names import TopicPartition, check_id
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
+from eoslog.state.transaction_requests import InitAnswer
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 from eoslog.wording import counted, quoted
@@ -125,6 +128,7 @@ class Producer:
             prepared_timeout_ms=prepared_timeout_ms,
         )
         self._lifecycle = ProducerLifecycle()
+        self._logged_phase = self._lifecycle.phase
         self._phase_of_sends = ProducerPhase.UNINITIALIZED if transactional_id is None else ProducerPhase.IN_TRANSACTION
         """The only phase in which ``send`` and ``send_table`` are allowed."""
         self._calls = ProducerCalls(self._home, store.environment, self._limits, self._call_times, self._shut)
@@ -175,13 +179,31 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._warn_of_dropped_rows()
         if error is None:
             self.close()
             return
+        rows = self._sender.waiting_rows if self.transactional_id is None else 0
         try:
             self.close()
         except EosLogError as also:
             error.add_note(f"the producer could not be closed in order: {also}")
+            if rows:
+                with suppress(Exception):
+                    why = type(also).__name__
+                    _logger.warning("%s: the with block ends, rows lost: up to %d. %s", self._store.url, rows, why)
+
+    def _warn_of_dropped_rows(self) -> None:
+        """Log how many rows the end of the ``with`` block drops, because it aborts their transaction."""
+        open_phases = (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR, ProducerPhase.ABORTING)
+        if self.transactional_id is None or not self._home.is_this or self._lifecycle.phase not in open_phases:
+            return
+        rows = self._sender.waiting_rows + self._sender.numbers.rows
+        if rows:
+            with suppress(Exception):
+                _logger.warning(
+                    "%s: %s: the with block ends without a commit, rows dropped: %d", self._store.url, self._name, rows
+                )
 
     @property
     def producer_id(self) -> int:
@@ -224,13 +246,26 @@ class Producer:
             return
         self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
 
-        def initialise() -> None:
-            self._requests.initialise(keep_prepared=keep_prepared)
+        def initialise() -> InitAnswer:
+            answer = self._requests.initialise(keep_prepared=keep_prepared)
             kept = self._requests.prepared is not None
             self._lifecycle.arrive(ProducerPhase.PREPARED if kept else ProducerPhase.READY)
             self._calls.settled(None, keep_prepared)
+            return answer
 
-        self._guarded(initialise)
+        answer = self._guarded(initialise)
+        # As for a commit: the producer is initialized, whatever a handler of the application raises.
+        with suppress(Exception):
+            self._log_init(answer)
+
+    def _log_init(self, answer: InitAnswer) -> None:
+        name, identity = quoted(self.transactional_id), answer.identity
+        done = "%s: transactional id %s initialized with producer id %d and epoch %d"
+        if answer.aborted is None:
+            _logger.info(done, self._store.url, name, *identity)
+        else:
+            fenced = f"{done}. It fenced the producer with epoch %d and aborted its open transaction"
+            _logger.warning(fenced, self._store.url, name, *identity, answer.aborted.producer_epoch)
 
     def metrics(self) -> dict[str, int]:
         """Return the totals of this producer's own calls, by Kafka's names.
@@ -260,6 +295,7 @@ class Producer:
         self._calls.settled(None)
         # Last: an interrupt above leaves the producer without a transaction, and the call may be repeated.
         self._lifecycle.enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
+        self._log_phase()
 
     def send(
         self,
@@ -862,6 +898,7 @@ class Producer:
             self._lifecycle.arrive(ProducerPhase.CLOSED)
 
         self._calls.exclusive.run(shut)
+        self._log_phase()
         self._tell()
 
     def _untold(self, name: str, arguments: object = None) -> Outcome | None:
@@ -914,15 +951,51 @@ class Producer:
     def _guarded(self, step: Callable[[], T]) -> T:
         """Run a step to its end, and repeat it after retriable errors. Any other error fails the futures, too.
 
-        The step calls no code of the application. Afterwards, callbacks of rows run in this thread.
+        The step calls no code of the application. Afterwards, callbacks of rows run in this thread. A handler of the
+        log is such code, too.
         """
+        self._log_phase()
+        had_failed = self._lifecycle.has_failed
         try:
             answer = self._calls.exclusive.run(lambda: self._repeated(step))
-        except EosLogError:
+        except EosLogError as error:
+            self._log_phase()
+            if self._lifecycle.has_failed and not had_failed:
+                # The caller gets this error, whatever a handler of the application raises.
+                with suppress(Exception):
+                    self._log_failure(error)
             self._tell()
             raise
+        self._log_phase()
         self._tell()
         return answer
+
+    @property
+    def _name(self) -> str:
+        """The name of this producer in log lines."""
+        if self.transactional_id is None:
+            return f"producer id {self.producer_id}"
+        return f"transactional id {quoted(self.transactional_id)}"
+
+    def _log_phase(self) -> None:
+        """Log the phase if it is another one than before."""
+        phase, before = self._lifecycle.phase, self._logged_phase
+        if phase is before:
+            return
+        self._logged_phase = phase
+        if _logger.isEnabledFor(logging.DEBUG):
+            with suppress(Exception):
+                _logger.debug("%s: %s: %s -> %s", self._store.url, self._name, before.value, phase.value)
+
+    def _log_failure(self, error: EosLogError) -> None:
+        """Log the error that ended the transaction or the producer."""
+        # Messages of other errors may have values of rows.
+        is_plain = isinstance(error, ApplicationRecoverableError | InvalidProducerEpoch | TransactionAborted)
+        reason = str(error) if is_plain else type(error).__name__
+        if self._lifecycle.phase is ProducerPhase.FATAL_ERROR:
+            _logger.warning("%s: %s cannot continue, close the producer: %s", self._store.url, self._name, reason)
+        else:
+            _logger.warning("%s: %s must abort its transaction: %s", self._store.url, self._name, reason)
 
     def _repeated(self, step: Callable[[], T]) -> T:
         try:

@@ -17,6 +17,7 @@ from eoslog.state.producer_ids import ProducerIdentity, check_timeout, raised_ep
 from eoslog.state.transaction_requests import (
     NO_CONTENT,
     EndTransaction,
+    InitAnswer,
     InitProducerId,
     PrepareTransaction,
     TransactionContent,
@@ -70,9 +71,9 @@ class TransactionManager:
         """Add group offsets to commit with the transaction. A newer offset replaces an older one."""
         self._offsets = with_added(self._offsets, added)
 
-    def initialise(self, *, keep_prepared: bool = False) -> None:
+    def initialise(self, *, keep_prepared: bool = False) -> InitAnswer:
         """Ask for an identity. With ``keep_prepared``, also ask for the prepared transaction that comes with it."""
-        self.identity, self.prepared = self._append(
+        answer = self._append(
             InitProducerId(
                 self._transactional_id,
                 timeout_ms=self._timeout_ms,
@@ -80,6 +81,8 @@ class TransactionManager:
                 keep_prepared=keep_prepared,
             )
         )
+        self.identity, self.prepared = answer.identity, answer.prepared
+        return answer
 
     def raise_epoch(self) -> None:
         """Take the next epoch, for a producer without transactional id. After the last one, ask for a new id."""

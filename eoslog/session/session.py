@@ -59,7 +59,7 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY, probe_put_if_absent
 from eoslog.storage.process import HomeProcess
-from eoslog.wording import quoted, shortened
+from eoslog.wording import counted, quoted, shortened
 
 T = TypeVar("T")
 _LARGEST_PROBE = 100
@@ -391,6 +391,13 @@ class OverdueTransactions:
             if not ended:
                 break
             aborted += ended
+        if aborted:
+            # They are aborted, whatever a handler of the application raises.
+            with suppress(Exception):
+                named = ", ".join(quoted(each) for each in aborted[:_MOST_NAMED])
+                more = ", ..." if len(aborted) > _MOST_NAMED else ""
+                timed_out = "%s: %s aborted and fenced after their timeouts: %s%s"
+                _logger.warning(timed_out, self._store.url, counted(len(aborted), "transaction"), named, more)
         return aborted
 
     def abort_for_reader(self) -> bool:

@@ -71,6 +71,8 @@ class InitAnswer(NamedTuple):
     identity: ProducerIdentity
     prepared: ProducerIdentity | None
     """The identity that names the id's prepared transaction; None if it has none."""
+    aborted: ProducerIdentity | None = None
+    """The identity of the holder whose open transaction was aborted; None if none was open."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class InitProducerId:
             InvalidTransactionTimeout, InvalidRequest
             ProducerFenced: another producer has taken over the transactional id since ``expected``.
         """
+        before = None if self.transactional_id is None else draft.transactions.get(self.transactional_id)
         identity = self.take(draft)
         # The writer aborts overdue transactions at the end of each record. That is too late here: the prepared
         # transaction may be overdue itself, and the answer must not name a transaction that this record aborts.
@@ -107,7 +110,10 @@ class InitProducerId:
         if self.transactional_id is None:
             return InitAnswer(identity, None)
         transaction = draft.transactions[self.transactional_id]
-        return InitAnswer(_current(transaction), prepared_identity(transaction))
+        aborted = None
+        if before is not None and before.state is TransactionState.ONGOING and transaction.state is not before.state:
+            aborted = ProducerIdentity(before.producer_id, before.producer_epoch)
+        return InitAnswer(_current(transaction), prepared_identity(transaction), aborted)
 
     def take(self, draft: Draft) -> ProducerIdentity:
         """Assign the identity without aborting the overdue transactions of other ids. Raises as ``apply`` does."""

@@ -13,7 +13,8 @@ import pytest
 import eoslog
 from eoslog.storage.request_log import is_logged
 from tests.pages import REPOSITORY, fenced_blocks
-from tests.unit.support.world import values
+from tests.unit.support.transactions import begun
+from tests.unit.support.world import World, faulty, values
 
 REQUESTS = "eoslog.storage.requests"
 
@@ -48,7 +49,10 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
         f"{url}: connected to store {store_id}",
     ]
     assert told(caplog, "eoslog.admin") == [f"{url}: created topic t with 2 partitions"]
-    committed, replayed = told(caplog, "eoslog.producer")
+    initialized, committed, again, replayed = told(caplog, "eoslog.producer")
+    named = f"{re.escape(url)}: transactional id 'etl-1' initialized with producer id [0-9]+ and epoch"
+    assert re.fullmatch(f"{named} 0", initialized)
+    assert re.fullmatch(f"{named} 2", again)
     assert re.fullmatch(
         f"{re.escape(url)}: transactional id 'etl-1' committed 1 row in 1 file at slot {slot}, open for [0-9]+ ms",
         committed,
@@ -153,8 +157,9 @@ def test_a_handler_may_write_its_lines_to_the_store(store: eoslog.Store) -> None
         commit(store)
 
     assert values(store) == [b"v"]
-    (line,) = values(store, "lines")
-    assert b"committed 1 row" in line
+    lines = values(store, "lines")
+    assert len(lines) == 2
+    assert all(any(done in line for line in lines) for done in (b"initialized with", b"committed 1 row"))
 
 
 def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -168,7 +173,148 @@ def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
         producer.flush()
         producer.abort_transaction()
 
-    assert told(caplog, "eoslog.producer") == ["memory://logged-abort: transactional id 'etl-1' aborted"]
+    name = "memory://logged-abort: transactional id 'etl-1'"
+    assert told(caplog, "eoslog.producer") == [
+        f"{name} initialized with producer id {producer.producer_id} and epoch 0",
+        f"{name} aborted",
+    ]
+
+
+def test_both_producers_log_that_one_fenced_the_other(store: eoslog.Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "eoslog")
+    zombie = begun(store, "etl-1", 0)
+    id_, epoch = zombie.producer_id, zombie.producer_epoch
+
+    begun(store, "etl-1", 0)
+    with pytest.raises(eoslog.ProducerFenced) as fenced:
+        zombie.commit_transaction()
+    with pytest.raises(eoslog.ProducerFenced):
+        zombie.commit_transaction()
+
+    name = f"{store.url}: transactional id 'etl-1'"
+    assert told(caplog, "eoslog") == [
+        f"{name} initialized with producer id {id_} and epoch {epoch + 2}. "
+        f"It fenced the producer with epoch {epoch} and aborted its open transaction",
+        f"{name} cannot continue, close the producer: {fenced.value}",
+    ]
+
+
+def test_a_transaction_that_timed_out_is_logged_where_it_is_aborted_and_at_its_producer(
+    store: eoslog.Store, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "eoslog")
+    producer = begun(store, "etl-1", 0, transaction_timeout_ms=1_000)
+    world.pass_time(2_000)
+
+    eoslog.Coordinator(world.process()).run_once(steps=["abort-timed-out-transactions"])
+    with pytest.raises(eoslog.TransactionAborted) as ended:
+        producer.commit_transaction()
+
+    at_the_coordinator, at_the_producer = told(caplog, "eoslog")
+    assert at_the_coordinator.endswith(": 1 transaction aborted and fenced after their timeouts: 'etl-1'")
+    assert at_the_producer == (f"{store.url}: transactional id 'etl-1' must abort its transaction: {ended.value}")
+
+
+def test_a_fenced_static_member_is_logged(store: eoslog.Store, world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "eoslog")
+    first = store.consumer("g", group_instance_id="one")
+    first.subscribe("t")
+    first.poll()
+    with world.process().consumer("g", group_instance_id="one") as second:
+        second.subscribe("t")
+        second.poll()
+        for _ in range(2):
+            with pytest.raises(eoslog.FencedInstanceId):
+                first.poll()
+
+    (line,) = told(caplog, "eoslog.consumer")
+    assert line.endswith(" of group 'g' is fenced: another consumer has joined as 'one'")
+
+
+def test_phases_of_a_producer_are_logged_at_debug(store: eoslog.Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "eoslog.producer")
+
+    commit(store)
+
+    phases = [each.getMessage() for each in caplog.records if each.levelno == logging.DEBUG]
+    name = f"{store.url}: transactional id 'etl-1': "
+    assert phases == [
+        name + change
+        for change in (
+            "uninitialized -> initializing",
+            "initializing -> ready",
+            "ready -> in transaction",
+            "in transaction -> committing",
+            "committing -> ready",
+            "ready -> closed",
+        )
+    ]
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_with_block_that_drops_rows_warns(
+    store: eoslog.Store, caplog: pytest.LogCaptureFixture, staged: bool, flushed: bool
+) -> None:
+    caplog.set_level(logging.DEBUG, "eoslog")
+
+    with store.producer("etl-1", staged=staged) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(2):
+            producer.send("t", b"secret", key=b"secret")
+        if flushed:
+            producer.flush()
+
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warnings == [f"{store.url}: transactional id 'etl-1': the with block ends without a commit, rows dropped: 2"]
+    assert "secret" not in caplog.text
+
+
+def test_a_with_block_whose_rows_cannot_be_written_warns(store: eoslog.Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "eoslog")
+
+    def leave_by_an_error() -> None:
+        with store.producer(max_block_ms=100) as producer:
+            producer.send("t", b"secret")
+            faulty(store).go_down()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        leave_by_an_error()
+
+    assert f"{store.url}: the with block ends, rows lost: up to 1. DeliveryTimedOut" in told(caplog, "eoslog.producer")
+    assert "secret" not in caplog.text
+
+
+def test_a_with_block_that_drops_nothing_is_silent(store: eoslog.Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "eoslog")
+
+    commit(store)
+    with store.producer("two-phase") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v")
+        producer.prepare_transaction()
+    with store.producer() as producer:
+        producer.send("t", b"v")
+
+    assert told(caplog, "eoslog") == []
+
+
+def test_a_failure_is_logged_without_the_values_of_rows(store: eoslog.Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "eoslog")
+    producer = begun(store, "etl-1", 0)
+
+    def refuse(request: object, **options: object) -> None:
+        raise eoslog.SchemaMismatch("the value secret does not fit")
+
+    store.log.append = refuse  # type: ignore[method-assign]
+    with pytest.raises(eoslog.SchemaMismatch):
+        producer.commit_transaction()
+
+    assert f"{store.url}: transactional id 'etl-1' must abort its transaction: SchemaMismatch" in told(caplog, "eoslog")
+    assert "secret" not in caplog.text
 
 
 @pytest.mark.usefixtures("files_are_objects")

@@ -83,7 +83,7 @@ SIMULATE := $(BIN)/python -m tests.simulation.run
 
 QUICK_SEEDS ?= 300
 SHORT_STEPS := 100
-test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (35 minutes on 2 cores)
+test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (15 minutes on 2 cores)
 
 # A worker takes tests that follow each other, so that tests of a module share what they have made.
 UNIT_TESTS := --dist worksteal -m "not slow" tests --ignore=tests/simulation --ignore=tests/spark
@@ -110,7 +110,7 @@ test-spark: setup s3-server ## The part of them that runs Spark, with a session 
 DEEP_MIXED_SEEDS ?= 1000
 DEEP_LOG_SEEDS ?= 3000
 FOCUS_SEEDS ?= 100
-test-deep: setup s3-server ## Run the slow tests, except those of interrupts, more examples, and a slice of the seeds (30 minutes on 2 cores)
+test-deep: setup s3-server ## Run the slow tests, except those of interrupts, more examples, and a slice of the seeds (40 minutes on 2 cores)
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=deep tests --ignore=tests/spark --ignore=tests/interrupts
 	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)

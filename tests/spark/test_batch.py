@@ -256,6 +256,7 @@ def test_a_column_routes_rows_to_several_topics_in_one_transaction(spark: SparkS
         write(rows.selectExpr("value", "'neither' as topic"), store)
 
 
+@pytest.mark.slow
 def test_records_without_value_or_destination_are_refused(spark: SparkSession, store: eoslog.Store) -> None:
     store.admin.create_topic("events")
     with pytest.raises(Exception, match="column 'value' is missing"):
@@ -264,6 +265,7 @@ def test_records_without_value_or_destination_are_refused(spark: SparkSession, s
         write(spark.sql("select 'v' as value"), store)
 
 
+@pytest.mark.slow
 def test_offsets_bound_a_batch(spark: SparkSession, store: eoslog.Store) -> None:
     store.admin.create_topic("events", partitions=2)
     write(
@@ -292,6 +294,7 @@ def test_offsets_bound_a_batch(spark: SparkSession, store: eoslog.Store) -> None
         read(spark, store, subscribe="events", startingOffsets='{"events": {"0": 0}}').collect()
 
 
+@pytest.mark.slow
 def test_each_isolation_level_shows_its_rows(spark: SparkSession, store: eoslog.Store) -> None:
     store.admin.create_topic("events")
     with store.producer("aborts") as aborts, store.producer("stays-open") as stays_open:
@@ -320,6 +323,7 @@ def test_each_isolation_level_shows_its_rows(spark: SparkSession, store: eoslog.
             values(isolationLevel="read_uncommitted", slot=cut)
 
 
+@pytest.mark.slow
 def test_a_reader_ends_a_transaction_that_timed_out(spark: SparkSession, store: eoslog.Store) -> None:
     store.admin.create_topic("events")
     producer = store.producer("dead", transaction_timeout_ms=1)

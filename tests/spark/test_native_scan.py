@@ -255,7 +255,12 @@ def send_nan(store: eoslog.Store, statistics_columns: int = 16) -> None:
 
 @pytest.mark.parametrize(
     ("version", "compacted", "statistics_columns"),
-    [("this", False, 16), ("this", True, 16), ("an earlier", False, 16), ("an earlier", False, 0)],
+    [
+        ("this", False, 16),
+        ("this", True, 16),
+        ("an earlier", False, 16),
+        pytest.param("an earlier", False, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_filter_finds_rows_with_nan(
     spark: SparkSession,

@@ -129,6 +129,7 @@ def test_a_native_scan_does_not_depend_on_settings(
         assert table.toDF(latest_by_key=True).count() == 2
 
 
+@pytest.mark.slow
 def test_text_of_large_arrow_types_is_written_and_read(spark: SparkSession, store: eoslog.Store, root: str) -> None:
     store.admin.create_topic("records")
     header = "array(struct('h' as key, cast('x' as binary) as value))"

@@ -175,6 +175,7 @@ def test_options_of_batches_are_refused(spark: SparkSession, root: str, tmp_path
         run(spark, root, tmp_path / "checkpoint", endingOffsets="latest")
 
 
+@pytest.mark.slow
 def test_a_stream_reads_several_topics_of_records(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = eoslog.connect(root)
     for topic in ("a", "b"):

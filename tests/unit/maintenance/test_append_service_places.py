@@ -10,6 +10,7 @@ import eoslog
 from eoslog.errors import InvalidOption
 from eoslog.maintenance.append_service import AppendService
 from eoslog.store import Store
+from tests.unit.maintenance.append_services import await_announcement
 
 
 def connected(path: Path) -> Store:
@@ -32,18 +33,13 @@ def commit(store: Store, value: bytes) -> None:
     producer.commit_transaction()
 
 
-def announce(store: Store, service: AppendService) -> None:
-    store.log.announce(service._own_service())
-    store.log.appender.announcements.own_service = None
-
-
 @pytest.mark.usefixtures("patient_writers")
 def test_writers_that_name_a_directory_in_another_way_reach_its_service(tmp_path: Path) -> None:
     original = made(tmp_path / "original")
     (tmp_path / "link").symlink_to(tmp_path / "original")
-    with AppendService(original, "127.0.0.1:0") as service:
+    with AppendService(original, "127.0.0.1:0"):
         store = connected(tmp_path / "link")
-        announce(store, service)
+        await_announcement(store)
 
         commit(store, b"row")
 

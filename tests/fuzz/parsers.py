@@ -34,6 +34,7 @@ from eoslog.read.planner import ReadPlanner
 from eoslog.read.predicate_text import _collated_columns, compile_predicate
 from eoslog.read.time_travel import timestamp_ms
 from eoslog.session.description import decode_description
+from eoslog.session.event_counts import CallCounts, LogCounts
 from eoslog.session.heartbeats import _session_timeout
 from eoslog.session.metrics import parse_duration, store_metrics
 from eoslog.session.settings import load_settings
@@ -136,7 +137,18 @@ def _use(state: StoreState) -> None:
     machine = StoreMachine()
     for part in machine.parts(state, 1_000_000):
         part.encode()
-    store_metrics(state, 1, 1, slots_since_checkpoint=1, publications={}, requests={}, appends={}, call_times_ns={})
+    store_metrics(
+        state,
+        1,
+        1,
+        slots_since_checkpoint=1,
+        publications={},
+        requests={},
+        appends={},
+        call_times_ns={},
+        log_counts=LogCounts(),
+        call_counts=CallCounts(),
+    )
     indexes = SegmentIndexes(MemoryStore(Environment()))
     for topic in state.topics.values():
         for place in topic.partition_ids():

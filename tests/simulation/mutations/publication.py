@@ -93,7 +93,7 @@ def files_deleted_from_under_a_table() -> Iterator[None]:
 def changed_topics_skipped() -> Iterator[None]:
     """A publisher skips a topic whose settings and columns are as before: new rows are never published."""
     with method(
-        publication._Published, "is_current", lambda self, state: state.topics[self.topic.topic_id] is self.topic
+        publication._LastPublication, "is_current", lambda self, state: state.topics[self.topic.topic_id] is self.topic
     ):
         yield
 
@@ -102,13 +102,13 @@ def changed_topics_skipped() -> Iterator[None]:
 def equal_topics_skipped() -> Iterator[None]:
     """A publisher skips a topic that equals the one it published: a table that became empty meanwhile stays empty."""
 
-    def is_current(self: publication._Published, state: StoreState) -> bool:
+    def is_current(self: publication._LastPublication, state: StoreState) -> bool:
         topic = state.topics.get(self.topic.topic_id)
         return topic == self.topic and all(
             state.partitions[each].changed_slot <= self.slot for each in self.topic.partition_ids()
         )
 
-    with method(publication._Published, "is_current", is_current):
+    with method(publication._LastPublication, "is_current", is_current):
         yield
 
 

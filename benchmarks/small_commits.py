@@ -115,7 +115,7 @@ class Bench:
         for _ in range(store.scan("t").record_count):
             producer.send("one_flush", b"value")
         producer.commit_transaction()
-        seal_now(store, ["t"])
+        seal_now(store, ["t", "one_flush"])
         sealed = self._files_and_ratio(store)
         store.admin.compact_files("t", now=True)
         return [f"{new:.2f} s, {again:.2f} s", sealed, self._files_and_ratio(store)]

@@ -39,16 +39,20 @@ _DESERIALIZERS = ("key_deserializer", "value_deserializer")
 
 
 class _ProcessFailed(Exception):
-    """The function of the application raised the exception that is the cause."""
+    """The application's function raised an exception, which is the ``__cause__`` of this one."""
+
+
+class _Unanswered(Exception):
+    """The object store did not answer a call of the application's function in time."""
 
 
 class _Stop:
-    """Whether a processor is to stop. A signal handler may request it at any instruction of the thread that waits."""
+    """The request to stop a processor. A signal handler may make it at any instruction of the waiting thread."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._requests: SimpleQueue[None] = SimpleQueue()
-        """Unlike a ``threading.Event``, it can be changed by a handler that interrupts its own use."""
+        """A signal handler may put while its own thread uses the queue. A ``threading.Event`` could deadlock."""
         self.is_requested = False
 
     def request(self) -> None:
@@ -62,7 +66,7 @@ class _Stop:
 
 
 class Processor:
-    """Gives the records of topics to a function, which sends rows of other topics. Each record counts exactly once.
+    """Gives the records of topics to a function, which sends rows to other topics. Each record counts exactly once.
 
     The rows and the group's offsets are in one transaction, so a program may be killed at any time and started again.
     Several programs may share the work: each has the same ``group_id`` and its own ``transactional_id``.
@@ -104,7 +108,7 @@ class Processor:
         given = for_consumer | for_producer
         for name in _OWN_OPTIONS:
             if name in given:
-                raise InvalidOption(f"a processor sets {name} itself. Leave it out of the options of its clients")
+                raise InvalidOption(f"a processor decides {name} itself. Leave it out of the options of its clients")
         for name in _DESERIALIZERS:
             if dead_letter_topic is not None and name in given:
                 raise InvalidOption(
@@ -144,9 +148,12 @@ class Processor:
             The exception of the function, if there is no dead letter topic. Nothing of its transaction is committed,
                 and the next run begins at the same records.
             ProducerFenced: another processor has begun with this transactional id.
-            RetriableError: ``stop`` was called while the object store did not answer.
-            The errors of the clients that a repetition cannot help.
+            RetriableError: the object store did not answer a call of the function in time, or ``stop`` was called while
+                the object store did not answer.
+            Errors of the clients that are neither retriable nor abortable.
         """
+        if self._stop.is_requested:
+            return
         with self._stopping_on_sigterm(), self._clients() as clients:
             while not self._stop.is_requested:
                 clients.step(_POLL_S)
@@ -158,6 +165,8 @@ class Processor:
             The errors of ``run``.
         """
         count = 0
+        if self._stop.is_requested:
+            return count
         with self._stopping_on_sigterm(), self._clients() as clients:
             while not self._stop.is_requested:
                 found = clients.step(_POLL_S)
@@ -167,7 +176,7 @@ class Processor:
         return count
 
     def stop(self) -> None:
-        """Let ``run`` return after the transaction that it works at. Any thread and any signal handler may call it.
+        """Let ``run`` return after its current transaction. Any thread and any signal handler may call it.
 
         A processor that was stopped does not run again.
         """
@@ -179,7 +188,12 @@ class Processor:
     @contextmanager
     def _clients(self) -> Iterator[_Clients]:
         if self._dead_letter_topic is not None:
-            find_topic(self._store, self._dead_letter_topic)
+            topic = find_topic(self._store, self._dead_letter_topic)
+            if topic.topic_schema.kind != "records" or "compact" in topic.config.cleanup_policy:
+                raise InvalidOption(
+                    f"dead_letter_topic {quoted(self._dead_letter_topic)} must be a topic of Kafka records that is not "
+                    "compacted: a record may have no key"
+                )
         with (
             self._open_producer(self._transactional_id, **self._producer_options) as producer,
             self._open_consumer(
@@ -246,7 +260,7 @@ class _Clients:
         self._max_records = max_records
         self._commit_interval_ms = commit_interval_ms
         self._begun_ms: int | None = None
-        """When the last transaction began, unless more records were waiting then (elapsed time, ms)."""
+        """When the last transaction began (elapsed time, ms). None after a full poll: the next begins at once."""
 
     def step(self, timeout_s: float) -> int:
         """Process the next records in a transaction. Return their number; 0 if none came, or if it was aborted."""
@@ -286,7 +300,7 @@ class _Clients:
         return f"the processor of {self._producer!r}"
 
     def _await_interval(self) -> None:
-        """Wait until the commit interval is over, unless more records wait already. They share a transaction then."""
+        """Wait until the commit interval is over, so that records share a transaction; not after a full poll."""
         if self._begun_ms is not None:
             self._stop.wait_ms(self._begun_ms + self._commit_interval_ms - self._store.environment.monotonic_ms())
 
@@ -295,7 +309,7 @@ class _Clients:
         return self._consumer.position(self._consumer.assignment())
 
     def _transact(self, work: Callable[[], object], offsets: Mapping[TopicPartition, int] | None = None) -> bool:
-        """Do work in a transaction that also commits offsets; the positions of the consumer if None.
+        """Do work in a transaction, and commit offsets in it. If ``offsets`` is None, commit the consumer's positions.
 
         Returns:
             False if the transaction was aborted. Then the consumer has gone back to the committed offsets.
@@ -318,12 +332,19 @@ class _Clients:
         except _ProcessFailed:
             self._go_back()
             raise
+        except _Unanswered as unanswered:
+            _logger.warning("%r aborts a transaction, and reads its records again: %s", self, unanswered.__cause__)
+            self._go_back()
+            self._stop.wait_ms(_PAUSE_MS)
+            return False
         return True
 
     def _work(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except (AbortableError, ApplicationRecoverableError, RetriableError):
+        except RetriableError as error:
+            raise _Unanswered from error
+        except (AbortableError, ApplicationRecoverableError):
             raise  # An error of the producer, whatever the record is.
         except Exception as error:
             raise _ProcessFailed from error
@@ -341,7 +362,10 @@ class _Clients:
             except _ProcessFailed as failed:
                 error = _cause_of(failed)
                 _logger.warning("%r sends %s to %s: %r", self, _place_of(record), self._dead_letter_topic, error)
-                is_committed = self._transact(partial(self._send_dead_letter, record, error), after)
+                try:
+                    is_committed = self._transact(partial(self._send_dead_letter, record, error), after)
+                except _ProcessFailed as unsent:
+                    raise _cause_of(unsent) from error
             if not is_committed or self._stop.is_requested:
                 return done + is_committed
         return len(records)

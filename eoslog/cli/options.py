@@ -230,7 +230,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
     Raises:
         click.Abort: the user said no.
-        InvalidRequest: nobody answered, as in a job without a terminal.
+        InvalidRequest: there was no answer: no terminal, the end of the input, or Ctrl-C.
     """
     if yes:
         return

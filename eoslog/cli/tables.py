@@ -28,7 +28,7 @@ def terminal_width() -> int | None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> None:
-    """Print rows below their titles, which all rows share. Numbers are aligned to the right."""
+    """Print rows as a table. All rows have the same keys, which are its titles. Numbers are aligned to the right."""
     for line in table_lines(rows, width=None if wide else terminal_width(), wide=wide):
         click.echo(line)
 

@@ -58,7 +58,11 @@ _COLLATIONS = "__COLLATIONS"
 
 
 def check_spark_schema(text: str) -> None:
-    """Raises: InvalidRequest: the text is not a schema in Spark's JSON."""
+    """Check that a text is a schema in Spark's JSON.
+
+    Raises:
+        InvalidRequest: it is not.
+    """
     _parsed(text)
 
 
@@ -207,16 +211,14 @@ def _type_without_parts(name: str, path: str) -> pa.DataType:
 
 
 def _refused(name: str, path: str) -> UnsupportedSchema:
-    return UnsupportedSchema(
-        f"column {quoted(path)}: type {name} cannot be handed over by Spark and stored; cast it to another"
-    )
+    return UnsupportedSchema(f"column {quoted(path)}: type {name} cannot be stored. Cast it to another type")
 
 
 def _merged_type(known: Any, rows: Any, path: str) -> Any:
     if _VARIANT in (known, rows):
         if known != rows:
             raise SchemaMismatch(
-                f"column {path!r} is a variant only in the topic or only in the rows; use the topic's type"
+                f"column {quoted(path)}: only one of the topic and the rows has a variant. Use the topic's type"
             )
         return known
     kind = known.get("type") if isinstance(known, dict) else None

@@ -17,7 +17,7 @@ _SHORTEST_TIME_MS = 1_000
 
 
 class AppendErrors:
-    """The errors of proposals that no thread attempts any more: not appended, or an unknown outcome."""
+    """Makes the errors of given-up proposals. Each error says: not appended, or outcome unknown."""
 
     def __init__(self, url: str, replica: Replica[Any], conditional_append: ConditionalAppend) -> None:
         self._url = url
@@ -78,7 +78,7 @@ class AppendGroup:
         self._environment = environment
         self._errors = errors
         self._tail_slot = -1 if pending and pending[0].creates_log else None
-        """The newest slot when this group last refreshed the replica; None if it has not done so."""
+        """The newest slot that this group has read or put; -1 before slot 0; None if it has done neither."""
 
     @property
     def deadline_ms(self) -> int | None:
@@ -124,7 +124,7 @@ class AppendGroup:
             self.read_tail()
         landed = [proposal for proposal in self.pending if proposal.has_landed]
         for proposal in landed:
-            # Its thread need not wait for the rest.
+            # Wake the proposal's thread now. It need not wait for the other proposals.
             proposal.finish()
         return len(landed) == len(self.pending)
 
@@ -134,6 +134,6 @@ class AppendGroup:
         return sum(proposal.has_landed for proposal in self.pending)
 
     def with_time(self, proposals: Iterable[Proposal]) -> list[Proposal]:
-        """Return the proposals that may be sent: if the deadline of a sent request passes, its outcome is unknown."""
+        """Return the proposals with enough time. If the deadline of a sent one passes, its outcome is unknown."""
         soon_ms = self._environment.monotonic_ms() + _SHORTEST_TIME_MS
         return [each for each in proposals if each.deadline_ms is None or each.deadline_ms > soon_ms]

@@ -36,7 +36,7 @@ class SentRequest(NamedTuple):
     """The newest slot that this process knew when it sent the request."""
     request_id: str
     opening: int
-    """How often the replica had been opened when it sent the request. A replica that opens again may skip slots."""
+    """How often the replica had been opened when the request was sent. Another opening may skip slots."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ Content: TypeAlias = Request[Any] | OwnCheckpoint | OthersMessages | SlotFence
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """A place in the queue, and its outcome."""
+    """A request in the queue, with its attempts and its outcome."""
 
     content: Content
     creates_log: bool = False

@@ -54,7 +54,7 @@ class Appender(Generic[S]):
         self._errors = AppendErrors(store.url, replica, conditional_append)
 
     def settle(self, proposal: Proposal) -> None:
-        """Append a proposal, or let another thread or process append it, and return when its outcome is noted in it.
+        """Append a proposal, or let another thread or process append it. Return when the proposal has its outcome.
 
         Raises:
             CommitStateUnknown: another process may still append it.
@@ -64,14 +64,14 @@ class Appender(Generic[S]):
             # An interrupted leader may have sent the proposal before it was queued again.
             raise self._errors.unsettled(proposal)
 
-    def _append_all(self, proposals: list[Proposal]) -> None:
-        for proposal in proposals:
+    def _append_all(self, given: list[Proposal]) -> None:
+        for proposal in given:
             if proposal.has_landed:
                 proposal.finish()
             elif proposal.sent is not None or proposal.in_flight is not None:
                 # An interrupt stopped the leader that sent it. A second interrupt came before the leader settled it.
                 proposal.fail(self._errors.unsettled(proposal))
-        proposals = [proposal for proposal in proposals if not proposal.done]
+        proposals = [proposal for proposal in given if not proposal.done]
         try:
             for creator in [proposal for proposal in proposals if proposal.creates_log]:
                 self._append_group([creator])
@@ -89,7 +89,7 @@ class Appender(Generic[S]):
             if not isinstance(error, Exception):
                 raise
         finally:
-            for proposal in proposals:
+            for proposal in given:
                 if proposal.sent is not None:
                     self._replica.awaited.pop(proposal.sent.request_id, None)
 
@@ -138,7 +138,7 @@ class Appender(Generic[S]):
         return False
 
     def _settle_without_record(self, group: AppendGroup, validated: Validated) -> bool:
-        """Settle the proposals that need no record. Return False if the newest slot must be read before."""
+        """Settle the proposals that need no record. Return False if the caller must read the newest slot first."""
         found = validated.proposals
         for proposal in found.landed:
             proposal.finish()
@@ -186,7 +186,7 @@ class Appender(Generic[S]):
         self.counts.for_others += len(record.included)
         for proposal in record.taken:
             proposal.slot = record.slot_record.slot
-            # The span of the leader has the requests that put the record.
+            # The put's requests to the object store belong to the leader's span.
             tracing.link(proposal.span, tracing.current())
             proposal.finish()
         self._contention.won(record.slot_record.append_id)

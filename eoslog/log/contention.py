@@ -28,9 +28,9 @@ _COMPETITION_MS = 10_000
 """After a lost race a process expects for this time that others compete for slots (ms). Without a lost race it gives
 way once in this time."""
 _RACES_TO_GIVE_WAY = 2
-"""A process that gives way pauses longer than one that has lost many races."""
+"""A process that gives way pauses as after this many failures: longer than a process that has lost many races."""
 _LONGEST_RACE = 5
-"""After this number of lost races the pause no longer changes. A lost race means that another process appended."""
+"""After this number of lost races the pause no longer changes."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,8 @@ class RequestsOfOthers:
 
     offered: Sequence[OthersRequests] = ()
     taken: int = 0
-    """How many of the first of them that record took. The caller sets it when the record is in the log."""
+    """The record was offered this many of them, from the first. The caller sets it when the record is in the log. Their
+    senders are told, also if the record left out their invalid requests."""
 
 
 class Contention:
@@ -119,8 +120,8 @@ class Contention:
     def turn(self, group: AppendGroup) -> Iterator[RequestsOfOthers]:
         """Wait until this process may put a record. Within the context, the other processes of its host wait.
 
-        During the wait, the process that has the turn may append the proposals. Then the group is empty. Where the
-        system has no turns, nothing is awaited.
+        During the wait, the process that has the turn may append the proposals. Then the group has no pending ones. On
+        a system without turns, this returns at once.
         """
         queue = self._store.host_queue
         # The holder of the turn may wait for the append service of this process, so the service takes no turn.
@@ -197,11 +198,11 @@ class Contention:
             self._conditional_append.back_off(_RACES_TO_GIVE_WAY)
 
     def _gives_way(self) -> bool:
-        """Decide whether other hosts may put the next record first. They may only after a record of this host.
+        """Return True if this process should let another host put the next record: its own host put the newest one.
 
-        A host that lost the race for that record must read it before it puts the next one. The winner need not read
-        it, so it would win each race. The winner does not know of the other host until it gives way and loses a race
-        itself. So it gives way from time to time, too.
+        The losers of the last race must read the winner's record before they put the next one. The winner need not, so
+        without a pause it would win every race. It learns of other hosts only when it loses a race. So it also gives
+        way from time to time without knowing of any.
         """
         if self._replica.append_id != self._append_id_of_host or not self._store.is_remote:
             return False

@@ -51,7 +51,7 @@ class NextRecord:
     taken: Sequence[Proposal]
     """The proposals whose requests it has."""
     others: Sequence[OthersRequests]
-    """The requests of other processes that it was offered."""
+    """The requests of other processes that were offered for this record. It may have left out some, or all."""
     included: Sequence[IncludedRequest]
     """The requests of other processes that it has."""
     slot_record: SlotRecord
@@ -142,14 +142,14 @@ class RecordMaker(Generic[S]):
         """
         replica = self._replica
         while True:
-            if replica.invalid is not None:
-                raise CorruptRecord(
-                    f"{self._store.url}: {replica.invalid}. Nothing more is appended; run eoslog verify"
-                )
             if not replica.is_open and not pending[0].creates_log:
                 # Another thread was interrupted during a fold, and the replica was reset.
                 replica.open()
             with replica.lock:
+                if replica.invalid is not None:
+                    raise CorruptRecord(
+                        f"{self._store.url}: {replica.invalid}. Nothing more is appended; run eoslog verify"
+                    )
                 if replica.is_open or pending[0].creates_log:
                     return self._made(pending, limits, append_id)
 

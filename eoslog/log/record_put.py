@@ -1,4 +1,4 @@
-"""The put of a record into the next slot, and what follows from its outcome for this process's replica."""
+"""The put of a record into the next slot. Its outcome moves the replica of this process."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ class RecordPut(Generic[S]):
         """Return True if the record that this process has just put is part of the log.
 
         It is, if the replica was fresh when the draft was made. Otherwise an earlier record of this slot may have been
-        deleted before the put, and then the new record is not part of the log. ``base`` tells whether the replica was
-        fresh then. The present replica does not: another thread may have opened it again since.
+        deleted before the put. Then the new record is not part of the log. Only ``base`` has the time of that check:
+        another thread may have opened the replica again since.
 
         Raises:
             CommitStateUnknown: the object store did not answer.

@@ -51,7 +51,7 @@ class WorkVersion(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place of a stream's checkpoint. It shows that an earlier query had its checkpoint there, which was lost."""
+    """The place of a stream's checkpoint. It shows that an earlier query lost its checkpoint there."""
 
     path: str
     """A URL, or an absolute path."""
@@ -109,10 +109,10 @@ class Job:
         return None if last is None or starts_anew(work, last) else WorkVersion(last.version, last.query_id)
 
     def last_at_place(self, store: Session) -> tuple[WorkVersion | None, frozenset[str]]:
-        """Return what any query committed last to the sink from the place, and the queries that the store knows.
+        """Return the last version that any query committed to the sink from the place, and all known queries.
 
-        A query that is none of them is refused if it begins at this place. Both are of the known state. Without a
-        commit, or if the count restarts, the answer is None and nothing.
+        Both are of the known state. The caller refuses any other query that begins at this place. If no
+        query has committed from the place, or if the count restarts, return None and an empty set.
         """
         work = self._application_version_of(0)
 
@@ -127,7 +127,7 @@ class Job:
     def queries_on_other_hosts(self, store: Session) -> list[str]:
         """Return the other queries that wrote to the sink from a checkpoint at the same path, on other hosts.
 
-        They are none if this query has committed before, or if no path and host are known.
+        The list is empty if this query has committed before, or if the path or its host is not known.
         """
         place = self.place
         if place is None or place.host is None or self.last_version(store) is not None:
@@ -268,7 +268,12 @@ class _CommitTasks:
     is_final: ClassVar = CommitJob.is_final
 
     def apply(self, draft: Draft) -> int:
-        """Raises: SchemaMismatch, and the errors of ``CommitJob.apply``"""
+        """Commit the job, add the columns, and return the slot.
+
+        Raises:
+            SchemaMismatch: the topic has a column of this name with another type.
+            The errors of ``CommitJob.apply``.
+        """
         slot = self.job.apply(draft)
         if self.new_columns is not None:
             self.new_columns.append(draft, self.job.time_ms)

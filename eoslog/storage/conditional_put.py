@@ -1,10 +1,10 @@
 """Conditional put: put an object if absent, until it is known which object has its path.
 
-The optimistic logs grow by it: the slots, the versions of a Delta table, the decisions of a copy. Several processes may
+These logs grow this way: the slots, the versions of a Delta table, and the decisions of a copy. Several processes may
 put the next object of a log, and one of them wins.
 
-A put without an answer may land at any later moment. So only the object itself tells who has won. A missing answer, a
-conflict or a missing object tells nothing. No process puts the object after this one before it knows who has won.
+A put without an answer may land at any later moment. So only the object itself shows which put has won. A missing
+answer, a conflict or a missing object shows nothing. A process puts the next object only after it knows the winner.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def put_next(
         try:
             outcome = store.put_if_absent(path, body)
         except StoreUnavailable:
-            # No answer. The next put asks for it.
+            # No answer. The next put shows whether this one landed.
             may_have_landed = True
         except EosLogError as error:
             # This refusal says nothing about an earlier put that got no answer.
@@ -114,7 +114,7 @@ def put_once(store: ObjectStore, environment: Environment, path: str, body: byte
 def read_until_whole(
     store: ObjectStore, environment: Environment, path: str, decode: Callable[[bytes], T], deadline_ms: int
 ) -> tuple[bytes, T] | None:
-    """Return an object, which is durable then, and its decoded content; None if no object has the path.
+    """Return the bytes of an object and their decoded content; None if no object has the path. The object is durable.
 
     Bytes for which ``decode`` raises ``CorruptRecord`` are read again: the answer may have been cut short.
     """

@@ -16,8 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eoslog import Consumer, ConsumerRecord, Processor, Producer, Store, TopicPartition
-from eoslog.errors import InvalidOption, ProducerFenced, RequestTimedOut, UnknownTopicOrPartition
+from eoslog import Consumer, ConsumerRecord, Processor, Producer, Store, TopicConfig, TopicPartition
+from eoslog.errors import (
+    InvalidOption,
+    ProducerFenced,
+    RequestTimedOut,
+    StoreUnavailable,
+    UnknownTopicOrPartition,
+)
 from tests.unit.support.world import SLOTS, FaultyStore, World
 
 RECORDS = 40
@@ -309,9 +315,9 @@ def test_sigterm_ends_the_run_after_its_transaction_and_the_group_is_left(tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"consumer_options": {"group_id": "h"}}, "sets group_id itself"),
-        ({"consumer_options": {"isolation_level": "read_uncommitted"}}, "sets isolation_level itself"),
-        ({"consumer_options": {"enable_auto_commit": True}}, "sets enable_auto_commit itself"),
+        ({"consumer_options": {"group_id": "h"}}, "decides group_id itself"),
+        ({"consumer_options": {"isolation_level": "read_uncommitted"}}, "decides isolation_level itself"),
+        ({"consumer_options": {"enable_auto_commit": True}}, "decides enable_auto_commit itself"),
         ({"dead_letter_topic": "dead", "consumer_options": {"value_deserializer": bytes}}, "value_deserializer"),
         ({"commit_interval_ms": 4_000, "consumer_options": {"session_timeout_ms": 6_000}}, "at most half"),
         ({"max_records": 0}, "max_records"),
@@ -321,6 +327,56 @@ def test_sigterm_ends_the_run_after_its_transaction_and_the_group_is_left(tmp_pa
 def test_options_that_would_break_the_promise_are_refused(store: Store, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         processor(store, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"schema": pa.schema([("n", pa.int64())])}, {"config": TopicConfig(cleanup_policy="compact")}]
+)
+def test_a_topic_that_cannot_take_every_record_is_no_dead_letter_topic(store: Store, options: dict[str, Any]) -> None:
+    store.admin.create_topic("odd", **options)
+
+    with pytest.raises(InvalidOption, match="dead_letter_topic"):
+        processor(store, dead_letter_topic="odd").run_available()
+
+
+def test_a_dead_letter_that_cannot_be_sent_ends_the_run_with_its_own_error(store: Store) -> None:
+    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
+        if "dead" in store.admin.list_topics():
+            store.admin.delete_topic("dead")
+        raise ValueError
+
+    with pytest.raises(UnknownTopicOrPartition) as caught:
+        processor(store, fails, dead_letter_topic="dead").run_available()
+
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert processor(store).run_available() == RECORDS
+
+
+def test_records_are_processed_again_after_an_outage_during_the_function(store: Store) -> None:
+    outages: list[str] = []
+
+    def asks(records: list[ConsumerRecord], producer: Producer) -> None:
+        copy(records, producer)
+        if not outages:
+            outages.append("one")
+            raise StoreUnavailable("the function got no answer")
+
+    assert processor(store, asks).run_available() == RECORDS
+    assert values(store) == EXPECTED
+
+
+def test_a_processor_that_was_stopped_runs_no_more(store: Store) -> None:
+    stopped = processor(store)
+    holder = store.producer("p")
+    holder.init_transactions()
+    stopped.stop()
+
+    stopped.run()
+
+    assert stopped.run_available() == 0
+    holder.begin_transaction()
+    holder.send("out", b"not fenced")
+    holder.commit_transaction()
 
 
 def test_topics_that_do_not_exist_are_refused_before_anything_is_written(store: Store) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidRequest, StoreAccessDenied, StoreUnavailable
 from eoslog.log import next_record
+from eoslog.log.append_queue import Proposal
 from eoslog.log.log import Log
+from eoslog.log.next_record import RecordLimits
 from eoslog.log.slots import decode_line, first_line, slot_path
 from tests.requests import Applying
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
@@ -355,6 +357,21 @@ def test_a_record_that_contradicts_the_state_is_inert_and_stops_writers_only() -
     assert names(b) == ["created"]
     with pytest.raises(CorruptRecord, match="Nothing more is appended; run eoslog verify"):
         b.append(add("y"))
+
+
+def test_an_inert_record_that_the_opening_of_a_reset_replica_finds_stops_the_writer() -> None:
+    """Another thread may reset the replica while this one makes a record. The opening is then the first to read it."""
+    world = World()
+    a, b = world.created(), world.process()
+    assert names(b) == ["created"]
+    a.append(add("x"))
+    line = decode_line(first_line(world.body(1)), 1)
+    bad = line.model_copy(update={"entries": ({"type": "add", "name": "created"},)})
+    world.put(1, bad.model_dump_json(exclude_none=True).encode() + b"\n")
+    b.replica.reset()
+
+    with pytest.raises(CorruptRecord, match="Nothing more is appended; run eoslog verify"):
+        b.appender._maker.make([Proposal(add("y"))], RecordLimits(), "0" * 32)
 
 
 def test_the_log_goes_on_for_readers_after_a_record_that_is_inert() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eoslog.maintenance.key_compaction import KeyCompactionReport as KeyCompactionReport
     from eoslog.maintenance.vacuum import VacuumReport as VacuumReport
     from eoslog.processor import Processor as Processor
+    from eoslog.processor import ProcessorOutput as ProcessorOutput
     from eoslog.producer.producer import Producer as Producer
     from eoslog.read.commits import Commit as Commit
     from eoslog.read.history import History as History
@@ -60,6 +61,7 @@ _PUBLIC = {
     "PartitionDescription": "eoslog.admin.topic_admin",
     "PartitionOffsets": "eoslog.session.positions",
     "Processor": "eoslog.processor",
+    "ProcessorOutput": "eoslog.processor",
     "Producer": "eoslog.producer.producer",
     "Progress": "eoslog.read.scan",
     "RecordMetadata": "eoslog.session.positions",

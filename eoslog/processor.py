@@ -5,12 +5,14 @@ Kafka Streams offers the same by its setting ``processing.guarantee=exactly_once
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from types import FrameType
@@ -19,7 +21,19 @@ from typing import Any, TypeVar
 from eoslog.arguments import Count, Natural
 from eoslog.consumer.consumer import Consumer
 from eoslog.consumer.consumer_records import ConsumerRecord
-from eoslog.errors import AbortableError, ApplicationRecoverableError, InvalidOption, RetriableError, Wakeup
+from eoslog.errors import (
+    AbortableError,
+    ApplicationRecoverableError,
+    CommitFailed,
+    CorruptRecord,
+    InvalidOption,
+    NotAStore,
+    RetriableError,
+    StoreAccessDenied,
+    UnstableOffsetCommit,
+    UnsupportedFormat,
+    Wakeup,
+)
 from eoslog.producer.producer import Producer
 from eoslog.session.client_options import named_options
 from eoslog.session.session import Session, find_topic
@@ -28,22 +42,47 @@ from eoslog.storage.environment import Environment
 from eoslog.wording import quoted
 
 T = TypeVar("T")
-Process = Callable[[list[ConsumerRecord], Producer], object]
 _logger = logging.getLogger(__name__)
 _POLL_S = 1.0
 _PAUSE_MS = 100
 """The pause before a call is repeated (ms). Most calls that fail have waited for much longer."""
 _SESSION_TIMEOUT_MS = 45_000
 _OWN_OPTIONS = ("config", "enable_auto_commit", "group_id", "isolation_level", "max_poll_records", "transactional_id")
-_DESERIALIZERS = ("key_deserializer", "value_deserializer")
+_CONVERTERS = ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer")
+_NOT_OF_A_RECORD = (
+    ApplicationRecoverableError,
+    StoreAccessDenied,
+    NotAStore,
+    CorruptRecord,
+    UnsupportedFormat,
+)
+"""Errors of the producer for which no record is the reason. They end the run."""
+
+
+class ProcessorOutput:
+    """Sends rows in the transaction of a processor. It is the producer without the calls that end a transaction."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._shown = repr(producer)
+        self.send = producer.send
+        """See ``Producer.send``. Do not wait for the future: it is done at the commit, after the function."""
+        self.send_table = producer.send_table
+        """See ``Producer.send_table``."""
+        self.flush = producer.flush
+        """See ``Producer.flush``."""
+
+    def __repr__(self) -> str:
+        return f"ProcessorOutput({self._shown})"
+
+
+Process = Callable[[list[ConsumerRecord], ProcessorOutput], object]
 
 
 class _ProcessFailed(Exception):
-    """The application's function raised an exception, which is the ``__cause__`` of this one."""
+    """The function of the application raised an exception."""
 
-
-class _Unanswered(Exception):
-    """The object store did not answer a call of the application's function in time."""
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class _Stop:
@@ -98,8 +137,11 @@ class Processor:
             InvalidOption, InvalidRequest
         """
         if not callable(process):
+            raise InvalidOption(f"process must be a function of a list of records and an output, not {quoted(process)}")
+        called = process if inspect.isroutine(process) else type(process).__call__
+        if inspect.iscoroutinefunction(called) or inspect.isgeneratorfunction(called):
             raise InvalidOption(
-                f"process must be a function of a list of records and a producer, not {quoted(process)}"
+                "process is a coroutine or a generator, whose call processes nothing. Give a plain function"
             )
         check_id("group id", group_id)
         check_id("transactional id", transactional_id)
@@ -109,11 +151,11 @@ class Processor:
         for name in _OWN_OPTIONS:
             if name in given:
                 raise InvalidOption(f"a processor decides {name} itself. Leave it out of the options of its clients")
-        for name in _DESERIALIZERS:
+        for name in _CONVERTERS:
             if dead_letter_topic is not None and name in given:
                 raise InvalidOption(
-                    f"{name} does not go with dead_letter_topic, which keeps the bytes of a record. Decode them in the "
-                    "function: then a record that cannot be decoded becomes a dead letter"
+                    f"{name} does not go with dead_letter_topic, which keeps the bytes of a record. Decode and encode "
+                    "in the function: then a record for which that fails becomes a dead letter"
                 )
         session_timeout_ms = for_consumer.get("session_timeout_ms", _SESSION_TIMEOUT_MS)
         if isinstance(session_timeout_ms, int) and 2 * commit_interval_ms > session_timeout_ms:
@@ -123,6 +165,14 @@ class Processor:
             )
         self._store = store
         self._topics = names_given("topics", topics)
+        if not self._topics:
+            raise InvalidOption("topics is empty. Name the topics to read")
+        if dead_letter_topic is not None and not isinstance(dead_letter_topic, str):
+            raise InvalidOption(f"dead_letter_topic is {quoted(dead_letter_topic)}; it must be the name of a topic")
+        if dead_letter_topic in self._topics:
+            raise InvalidOption(
+                "dead_letter_topic is one of topics, so each dead letter would be processed again. Give another topic"
+            )
         self._process = process
         self._open_consumer = open_consumer
         self._open_producer = open_producer
@@ -168,12 +218,17 @@ class Processor:
         if self._stop.is_requested:
             return count
         with self._stopping_on_sigterm(), self._clients() as clients:
+            ends: dict[TopicPartition, int] = {}
             while not self._stop.is_requested:
-                found = clients.step(_POLL_S)
-                count += found
-                if not found and clients.is_at_end():
+                count += clients.step(_POLL_S, ends)
+                if clients.has_reached(ends):
                     break
         return count
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if ``stop`` was called, or SIGTERM came. Then ``run`` and ``run_available`` do nothing."""
+        return self._stop.is_requested
 
     def stop(self) -> None:
         """Let ``run`` return after its current transaction. Any thread and any signal handler may call it.
@@ -187,13 +242,6 @@ class Processor:
 
     @contextmanager
     def _clients(self) -> Iterator[_Clients]:
-        if self._dead_letter_topic is not None:
-            topic = find_topic(self._store, self._dead_letter_topic)
-            if topic.topic_schema.kind != "records" or "compact" in topic.config.cleanup_policy:
-                raise InvalidOption(
-                    f"dead_letter_topic {quoted(self._dead_letter_topic)} must be a topic of Kafka records that is not "
-                    "compacted: a record may have no key"
-                )
         with (
             self._open_producer(self._transactional_id, **self._producer_options) as producer,
             self._open_consumer(
@@ -210,9 +258,10 @@ class Processor:
                 max_records=self._max_records,
                 commit_interval_ms=self._commit_interval_ms,
             )
+            clients.repeated(clients.check_dead_letter_topic)
             # The predecessor is fenced before this consumer takes its partitions.
             clients.repeated(producer.init_transactions)
-            consumer.subscribe(self._topics)
+            clients.repeated(lambda: consumer.subscribe(self._topics, on_assigned=clients.commit_first_positions))
             self._consumer = consumer
             try:
                 yield clients
@@ -226,14 +275,22 @@ class Processor:
             yield
             return
 
+        process_id = os.getpid()
+
         def stop(number: int, frame: FrameType | None) -> None:
-            self.stop()
+            if os.getpid() == process_id:
+                self.stop()
+                return
+            # A child that the function forked has inherited this handler. End it as if there was none.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
         signal.signal(signal.SIGTERM, stop)
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGTERM) is stop:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class _Clients:
@@ -254,6 +311,7 @@ class _Clients:
         self._store = store
         self._consumer = consumer
         self._producer = producer
+        self._output = ProcessorOutput(producer)
         self._process = process
         self._dead_letter_topic = dead_letter_topic
         self._stop = stop
@@ -262,28 +320,68 @@ class _Clients:
         self._begun_ms: int | None = None
         """When the last transaction began (elapsed time, ms). None after a full poll: the next begins at once."""
 
-    def step(self, timeout_s: float) -> int:
-        """Process the next records in a transaction. Return their number; 0 if none came, or if it was aborted."""
+    def check_dead_letter_topic(self) -> None:
+        """Raises: UnknownTopicOrPartition, InvalidOption: the topic does not take every record."""
+        if self._dead_letter_topic is None:
+            return
+        topic = find_topic(self._store, self._dead_letter_topic)
+        if topic.topic_schema.kind != "records" or "compact" in topic.config.cleanup_policy:
+            raise InvalidOption(
+                f"dead_letter_topic {quoted(self._dead_letter_topic)} must be a topic of Kafka records that is not "
+                "compacted: a record may have no key"
+            )
+
+    def commit_first_positions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit the positions of new partitions for which the group has no offset.
+
+        Otherwise ``auto_offset_reset`` would decide again after a crash. With ``latest`` it would pass over records
+        that the function got, but whose transaction did not commit.
+        """
+
+        def commit() -> None:
+            first = {}
+            for partition in partitions:
+                with suppress(UnstableOffsetCommit):
+                    if self._consumer.committed(partition) is None:
+                        first[partition] = self._consumer.position(partition)
+            if first:
+                self._consumer.commit(first)
+
+        with suppress(CommitFailed):  # The group has gone on without this member. The next poll joins again.
+            self.repeated(commit)
+
+    def step(self, timeout_s: float, ends: dict[TopicPartition, int] | None = None) -> int:
+        """Process the next records in a transaction.
+
+        Args:
+            ends: takes the end of the visible records (exclusive) of each partition that this step sees first.
+
+        Returns:
+            The number of records; 0 if none came, or if the transaction was aborted.
+        """
         self._await_interval()
         try:
             records = self.repeated(lambda: self._consumer.poll(timeout_s))
         except Wakeup:
             return 0
+        if ends is not None:
+            new = self._consumer.assignment() - ends.keys()
+            ends |= self.repeated(lambda: self._consumer.end_offsets(new)) if new else {}
         if not records:
             return 0
         self._begun_ms = self._store.environment.monotonic_ms() if len(records) < self._max_records else None
-        try:
-            is_committed = self._transact(lambda: self._process(records, self._producer))
-        except _ProcessFailed as failed:
-            if self._dead_letter_topic is None:
-                raise _cause_of(failed) from None
-            _logger.warning("%r processes records one by one: %r", self, failed.__cause__)
-            return self._process_each(records)
-        return len(records) if is_committed else 0
+        # The function may change its list.
+        outcome = self._transact(lambda: self._process(list(records), self._output))
+        if not isinstance(outcome, Exception):
+            return len(records) if outcome else 0
+        if self._dead_letter_topic is None:
+            raise outcome  # Outside of an except clause, which would replace the context of the exception.
+        _logger.warning("%r processes records one by one: %r", self, outcome)
+        return self._process_each(records)
 
-    def is_at_end(self) -> bool:
-        """Return True if no visible record is left in the partitions of this consumer."""
-        return not any(self.repeated(self._consumer.lag).values())
+    def has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Return True if the positions of all partitions have reached these ends."""
+        return all(position >= ends[partition] for partition, position in self.repeated(self._positions).items())
 
     def repeated(self, call: Callable[[], T]) -> T:
         """Repeat a call until its outcome is known, or until the processor is stopped."""
@@ -305,17 +403,27 @@ class _Clients:
             self._stop.wait_ms(self._begun_ms + self._commit_interval_ms - self._store.environment.monotonic_ms())
 
     def _positions(self) -> dict[TopicPartition, int]:
-        # The positions of all assigned partitions, also of those without records: a consumer skips control rows, too.
-        return self._consumer.position(self._consumer.assignment())
+        """Return the positions of all assigned partitions, also of those without records.
 
-    def _transact(self, work: Callable[[], object], offsets: Mapping[TopicPartition, int] | None = None) -> bool:
+        A consumer passes over control rows, too. A partition whose position depends on a prepared transaction is left
+        out: no record of it was polled.
+        """
+        found = {}
+        for partition in self._consumer.assignment():
+            with suppress(UnstableOffsetCommit):
+                found[partition] = self._consumer.position(partition)
+        return found
+
+    def _transact(
+        self, work: Callable[[], object], offsets: Mapping[TopicPartition, int] | None = None
+    ) -> bool | Exception:
         """Do work in a transaction, and commit offsets in it. If ``offsets`` is None, commit the consumer's positions.
 
         Returns:
-            False if the transaction was aborted. Then the consumer has gone back to the committed offsets.
+            True if the transaction was committed. False if it was aborted, and the exception of the work if that
+            failed. In both cases the consumer has gone back to the committed offsets.
 
         Raises:
-            _ProcessFailed: the work failed. The transaction was aborted, and the consumer has gone back.
             EosLogError: the clients must be closed.
         """
         producer, consumer = self._producer, self._consumer
@@ -325,29 +433,26 @@ class _Clients:
             positions = self.repeated(self._positions) if offsets is None else offsets
             self.repeated(lambda: producer.send_offsets_to_transaction(positions, consumer.group_metadata()))
             self.repeated(producer.commit_transaction)
-        except AbortableError as error:
+        except (AbortableError, RetriableError) as error:
+            # ``repeated`` raises a retriable error only after a stop. Otherwise it is one of the work.
+            if isinstance(error, RetriableError) and self._stop.is_requested:
+                raise
             _logger.warning("%r aborts a transaction, and reads its records again: %s", self, error)
-            self._go_back()
-            return False
-        except _ProcessFailed:
-            self._go_back()
-            raise
-        except _Unanswered as unanswered:
-            _logger.warning("%r aborts a transaction, and reads its records again: %s", self, unanswered.__cause__)
             self._go_back()
             self._stop.wait_ms(_PAUSE_MS)
             return False
+        except _ProcessFailed as failed:
+            self._go_back()
+            return failed.error
         return True
 
     def _work(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except RetriableError as error:
-            raise _Unanswered from error
-        except (AbortableError, ApplicationRecoverableError):
-            raise  # An error of the producer, whatever the record is.
+        except (AbortableError, RetriableError, *_NOT_OF_A_RECORD):
+            raise
         except Exception as error:
-            raise _ProcessFailed from error
+            raise _ProcessFailed(error) from None
 
     def _go_back(self) -> None:
         self.repeated(self._producer.abort_transaction)
@@ -357,24 +462,23 @@ class _Clients:
         """Process each record in a transaction of its own. A record for which the function fails is a dead letter."""
         for done, record in enumerate(records):
             after = {TopicPartition(record.topic, record.partition): record.offset + 1}
-            try:
-                is_committed = self._transact(partial(self._process, [record], self._producer), after)
-            except _ProcessFailed as failed:
-                error = _cause_of(failed)
-                _logger.warning("%r sends %s to %s: %r", self, _place_of(record), self._dead_letter_topic, error)
-                try:
-                    is_committed = self._transact(partial(self._send_dead_letter, record, error), after)
-                except _ProcessFailed as unsent:
-                    raise _cause_of(unsent) from error
-            if not is_committed or self._stop.is_requested:
-                return done + is_committed
+            outcome = self._transact(partial(self._process, [record], self._output), after)
+            if isinstance(outcome, Exception):
+                failure = outcome
+                _logger.warning("%r sends %s to %s: %r", self, _place_of(record), self._dead_letter_topic, failure)
+                outcome = self._transact(partial(self._send_dead_letter, record, failure), after)
+                if isinstance(outcome, Exception):
+                    outcome.add_note(f"{_place_of(record)} could not be sent to {self._dead_letter_topic}")
+                    raise outcome from failure
+            if not outcome or self._stop.is_requested:
+                return done + outcome
         return len(records)
 
     def _send_dead_letter(self, record: ConsumerRecord, error: Exception) -> None:
         """Send a record with the headers of Kafka Streams' dead letters (KIP-1034)."""
         described = {
             "exception": f"{type(error).__module__}.{type(error).__qualname__}",
-            "message": str(error),
+            "message": _text_of(error),
             "topic": record.topic,
             "partition": str(record.partition),
             "offset": str(record.offset),
@@ -388,7 +492,8 @@ class _Clients:
                 *record.headers,
                 *((f"__streams.errors.{name}", text.encode(errors="replace")) for name, text in described.items()),
             ],
-            timestamp=record.timestamp,
+            # ``send`` takes no times before 1970, but ``send_table`` does.
+            timestamp=max(0, record.timestamp),
         )
 
 
@@ -400,9 +505,11 @@ def _checked_options(name: str, given: object) -> dict[str, Any]:
     return dict(given)
 
 
-def _cause_of(failed: _ProcessFailed) -> Exception:
-    assert isinstance(failed.__cause__, Exception)
-    return failed.__cause__
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as also:
+        return f"its text raised {type(also).__name__}"
 
 
 def _bytes_of(value: Any) -> bytes | None:

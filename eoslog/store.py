@@ -324,9 +324,9 @@ class Store(Session):
 
         Args:
             topics: the topics to read.
-            process: a function of the records of one transaction and its producer. It sends rows with ``send`` or
-                ``send_table``. After an error the processor calls it again with the same records, in another
-                transaction. So it should have no effects outside of the store.
+            process: a function of the records of one transaction and a ``ProcessorOutput``, which sends rows by
+                ``send`` and ``send_table``. After an error the processor calls it again with the same records, in
+                another transaction. So it should have no effects outside of the store.
             group_id: the group that keeps the progress.
             transactional_id: the id of this processor. A program that is started again uses the same one, and so fences
                 its predecessor.

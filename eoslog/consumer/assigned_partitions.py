@@ -60,7 +60,7 @@ class PartitionFetch:
         self.position: int | None = None
         """The next offset to return; None until it is resolved."""
         self.first_position: int | None = None
-        """The first position of this consumer in the partition; None until there is one."""
+        """The lowest position of this consumer in the partition; None until there is one."""
         self.paused = False
         self._planned_end = 0
         self._rows_ahead = 0
@@ -88,8 +88,8 @@ class PartitionFetch:
     def move(self, position: int | None) -> None:
         """Set the position, and drop the plan."""
         self.position = position
-        if self.first_position is None:
-            self.first_position = position
+        if position is not None:
+            self.first_position = position if self.first_position is None else min(position, self.first_position)
         self._drop_plan()
 
     def _drop_plan(self) -> None:

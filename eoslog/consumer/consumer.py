@@ -269,7 +269,7 @@ class Consumer:
             self._subscription.begin(_compiled(pattern), listeners)
             return
         if not names:
-            self.unsubscribe()
+            self._unsubscribe()
             return
         for name in names:
             if isinstance(name, str) and name.startswith("^"):
@@ -302,6 +302,9 @@ class Consumer:
         """Stop reading, and leave the group."""
         self._check_open("unsubscribe()")
         self._subscription.listeners.check_not_running("unsubscribe()")
+        self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
         if self._subscription.is_active:
             self._tell(self._subscription.listeners.tell_revoked, self._assigned)
 

@@ -22,9 +22,9 @@ def invoice(order: bytes) -> bytes:
     return b"invoice for " + order
 
 
-def make_invoices(records: list[eoslog.ConsumerRecord], producer: eoslog.Producer) -> None:
+def make_invoices(records: list[eoslog.ConsumerRecord], output: eoslog.ProcessorOutput) -> None:
     for record in records:
-        producer.send(INVOICES, key=record.key, value=invoice(record.value or b""))
+        output.send(INVOICES, key=record.key, value=invoice(record.value or b""))
 
 
 def run(url: str, name: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eoslog import Consumer, ConsumerRecord, Processor, Producer, Store, TopicConfig, TopicPartition
+from eoslog import Consumer, ConsumerRecord, Processor, ProcessorOutput, Store, TopicConfig, TopicPartition
 from eoslog.errors import (
     InvalidOption,
     ProducerFenced,
     RequestTimedOut,
+    StoreAccessDenied,
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
@@ -48,9 +50,9 @@ def store(world: World) -> Store:
     return store
 
 
-def copy(records: list[ConsumerRecord], producer: Producer) -> None:
+def copy(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
     for record in records:
-        producer.send("out", b"out:" + record.value, key=record.key)
+        output.send("out", b"out:" + record.value, key=record.key)
 
 
 def processor(store: Store, process: Callable[..., object] = copy, **options: Any) -> Processor:
@@ -81,15 +83,15 @@ def test_each_record_is_processed_once_and_a_later_run_continues(store: Store) -
 def test_a_transaction_has_at_most_max_records(store: Store) -> None:
     sizes: list[int] = []
 
-    processor(store, lambda records, producer: sizes.append(len(records)), max_records=5).run_available()
+    processor(store, lambda records, output: sizes.append(len(records)), max_records=5).run_available()
 
     assert sum(sizes) == RECORDS
     assert max(sizes) == 5
 
 
 def test_the_exception_of_the_function_ends_the_run_and_the_next_one_begins_at_the_same_records(store: Store) -> None:
-    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
-        copy(records, producer)
+    def fails(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
         if len(values(store)) >= 16:
             raise ZeroDivisionError
 
@@ -103,8 +105,8 @@ def test_the_exception_of_the_function_ends_the_run_and_the_next_one_begins_at_t
 
 
 def test_a_record_for_which_the_function_fails_becomes_a_dead_letter(store: Store) -> None:
-    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
-        copy(records, producer)
+    def fails(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
         if any(record.value in (b"7", b"21") for record in records):
             raise ValueError("not this number")
 
@@ -130,9 +132,9 @@ def test_a_record_for_which_the_function_fails_becomes_a_dead_letter(store: Stor
 
 
 def test_a_row_that_the_producer_refuses_is_a_failure_of_its_record(store: Store) -> None:
-    def sends_text(records: list[ConsumerRecord], producer: Producer) -> None:
+    def sends_text(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
         for record in records:
-            producer.send("out", "text" if record.value == b"3" else b"out:" + record.value)
+            output.send("out", "text" if record.value == b"3" else b"out:" + record.value)
 
     processor(store, sends_text, dead_letter_topic="dead").run_available()
 
@@ -146,7 +148,7 @@ def test_a_row_of_a_topic_of_columns_is_a_dead_letter_in_json(store: Store) -> N
     with store.producer() as producer:
         producer.send_table("columns", pa.table({"n": [1], "day": pa.array([0], pa.date32())}, schema=schema))
 
-    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
+    def fails(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
         raise ValueError
 
     options = {"group_id": "g", "transactional_id": "p", "dead_letter_topic": "dead"}
@@ -158,10 +160,10 @@ def test_a_row_of_a_topic_of_columns_is_a_dead_letter_in_json(store: Store) -> N
 def test_records_of_a_transaction_that_another_process_aborts_are_processed_again(store: Store, world: World) -> None:
     aborted: list[str] = []
 
-    def aborts(records: list[ConsumerRecord], producer: Producer) -> None:
-        copy(records, producer)
+    def aborts(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
         if not aborted:
-            producer.flush()
+            output.flush()
             aborted.append("p")
             world.process().admin.abort_transaction("p")
 
@@ -187,8 +189,8 @@ def test_seek_to_committed_goes_back_to_where_the_consumer_began_if_the_group_ha
 
 
 def test_a_successor_fences_a_processor(store: Store, world: World) -> None:
-    def fenced(records: list[ConsumerRecord], producer: Producer) -> None:
-        copy(records, producer)
+    def fenced(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
         world.process().producer("p").init_transactions()
 
     with pytest.raises(ProducerFenced):
@@ -203,8 +205,8 @@ def test_a_commit_without_an_answer_is_repeated(store: Store, lands: bool) -> No
     assert isinstance(store.object_store, FaultyStore)
     objects = store.object_store
 
-    def loses(records: list[ConsumerRecord], producer: Producer) -> None:
-        copy(records, producer)
+    def loses(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
         objects.lose_one_answer(SLOTS, lands=lands)
 
     processor(store, loses).run_available()
@@ -215,7 +217,7 @@ def test_a_commit_without_an_answer_is_repeated(store: Store, lands: bool) -> No
 def test_a_stop_ends_the_repetitions_of_a_call_that_the_store_does_not_answer(store: Store, world: World) -> None:
     assert isinstance(store.object_store, FaultyStore)
     objects = store.object_store
-    stopped = processor(store, lambda records, producer: (copy(records, producer), objects.go_down(), stopped.stop()))
+    stopped = processor(store, lambda records, output: (copy(records, output), objects.go_down(), stopped.stop()))
 
     with pytest.raises(RequestTimedOut):
         stopped.run()
@@ -229,13 +231,13 @@ def test_a_stop_ends_the_repetitions_of_a_call_that_the_store_does_not_answer(st
 def test_processors_that_die_at_random_points_write_each_output_once(store: Store, world: World, seed: int) -> None:
     chance = random.Random(seed)
 
-    def dies(records: list[ConsumerRecord], producer: Producer) -> None:
+    def dies(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
         for record in records:
             if chance.random() < 0.05:
                 raise Killed
-            copy([record], producer)
+            copy([record], output)
         if chance.random() < 0.2:
-            producer.flush()
+            output.flush()
         if chance.random() < 0.2:
             raise ValueError
 
@@ -278,11 +280,15 @@ def test_processors_in_one_group_share_the_partitions(store: Store, tmp_path: Pa
     assert shared.admin.describe_consumer_group("g").members == ()
 
 
+async def coroutine(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+    copy(records, output)
+
+
 SIGTERM_PROGRAM = """
 import sys, eoslog
 store = eoslog.connect(sys.argv[1])
-def process(records, producer):
-    producer.send("out", b"%d" % len(records))
+def process(records, output):
+    output.send("out", b"%d" % len(records))
     print("processing", flush=True)
 store.processor("in", process, group_id="g", transactional_id="p").run()
 print("stopped")
@@ -322,6 +328,9 @@ def test_sigterm_ends_the_run_after_its_transaction_and_the_group_is_left(tmp_pa
         ({"commit_interval_ms": 4_000, "consumer_options": {"session_timeout_ms": 6_000}}, "at most half"),
         ({"max_records": 0}, "max_records"),
         ({"process": "copy"}, "process must be a function"),
+        ({"process": coroutine}, "coroutine or a generator"),
+        ({"dead_letter_topic": "in"}, "processed again"),
+        ({"dead_letter_topic": "dead", "producer_options": {"value_serializer": bytes}}, "value_serializer"),
     ],
 )
 def test_options_that_would_break_the_promise_are_refused(store: Store, options: dict[str, Any], message: str) -> None:
@@ -340,7 +349,7 @@ def test_a_topic_that_cannot_take_every_record_is_no_dead_letter_topic(store: St
 
 
 def test_a_dead_letter_that_cannot_be_sent_ends_the_run_with_its_own_error(store: Store) -> None:
-    def fails(records: list[ConsumerRecord], producer: Producer) -> None:
+    def fails(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
         if "dead" in store.admin.list_topics():
             store.admin.delete_topic("dead")
         raise ValueError
@@ -355,14 +364,122 @@ def test_a_dead_letter_that_cannot_be_sent_ends_the_run_with_its_own_error(store
 def test_records_are_processed_again_after_an_outage_during_the_function(store: Store) -> None:
     outages: list[str] = []
 
-    def asks(records: list[ConsumerRecord], producer: Producer) -> None:
-        copy(records, producer)
+    def asks(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
         if not outages:
             outages.append("one")
             raise StoreUnavailable("the function got no answer")
 
     assert processor(store, asks).run_available() == RECORDS
     assert values(store) == EXPECTED
+
+
+def test_a_function_may_change_its_list_of_records(store: Store) -> None:
+    def takes(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        records.reverse()
+        while records:
+            record = records.pop()
+            if record.value == b"7":
+                raise ValueError
+            copy([record], output)
+
+    assert processor(store, takes, dead_letter_topic="dead").run_available() == RECORDS
+    assert values(store) == sorted(set(EXPECTED) - {b"out:7"})
+    assert values(store, "dead") == [b"7"]
+
+
+def test_the_exception_of_the_function_keeps_its_cause(store: Store) -> None:
+    def fails(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        raise ValueError("outer") from KeyError("inner")
+
+    with pytest.raises(ValueError, match="outer") as caught:
+        processor(store, fails).run_available()
+
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_store_that_refuses_requests_ends_the_run_and_makes_no_dead_letters(store: Store, world: World) -> None:
+    assert isinstance(store.object_store, FaultyStore)
+    objects = store.object_store
+
+    def denied(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
+        objects.deny(SLOTS)
+        output.flush()
+
+    options = {"dead_letter_topic": "dead", "producer_options": {"staged": False}}
+    with pytest.raises(StoreAccessDenied):
+        processor(store, denied, **options).run_available()
+
+    objects.heal()
+    world.pass_time(50_000)  # The consumer could not leave the group.
+    assert processor(store, dead_letter_topic="dead").run_available() == RECORDS
+    assert values(store) == EXPECTED
+    assert values(store, "dead") == []
+
+
+def test_a_crash_before_the_first_commit_loses_no_record_of_a_group_that_begins_at_the_end(
+    store: Store, world: World
+) -> None:
+    """``auto_offset_reset`` must not decide again for the next processor."""
+
+    def new_records() -> None:
+        world.while_asleep = lambda: None
+        with world.process().producer() as producer:
+            producer.send("in", b"new")
+
+    def fails(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        raise ValueError("not today")
+
+    world.while_asleep = new_records
+    latest = {"consumer_options": {"auto_offset_reset": "latest"}}
+    with pytest.raises(ValueError, match="not today"):
+        processor(store, fails, **latest).run()
+
+    assert processor(world.process(), **latest).run_available() == 1
+    assert values(store) == [b"out:new"]
+
+
+def test_records_of_partitions_without_a_prepared_transaction_are_processed(store: Store, world: World) -> None:
+    other = store.producer("other")
+    other.init_transactions()
+    other.begin_transaction()
+    other.send_offsets_to_transaction({TopicPartition("in", 0): 0}, "g")
+    other.prepare_transaction()
+    held = store.scan("in", partitions=[0]).record_count
+
+    found = processor(store).run_available()
+
+    assert found == RECORDS - held
+
+
+def test_run_available_ends_though_the_function_writes_to_its_input(store: Store) -> None:
+    def feeds(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        for record in records:
+            output.send("in", record.value, key=record.key)
+
+    assert RECORDS <= processor(store, feeds).run_available() <= 2 * RECORDS
+
+
+def test_a_child_that_the_function_forks_ends_at_sigterm(store: Store) -> None:
+    ended: list[int] = []
+
+    def forks(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
+        if ended:
+            return
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writing, b"forked")
+            time.sleep(60)
+            os._exit(0)
+        os.read(reading, 6)
+        os.kill(child, signal.SIGTERM)
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    assert processor(store, forks).run_available() == RECORDS
+    assert ended == [-signal.SIGTERM]
 
 
 def test_a_processor_that_was_stopped_runs_no_more(store: Store) -> None:
@@ -374,6 +491,7 @@ def test_a_processor_that_was_stopped_runs_no_more(store: Store) -> None:
     stopped.run()
 
     assert stopped.run_available() == 0
+    assert stopped.is_stopped
     holder.begin_transaction()
     holder.send("out", b"not fenced")
     holder.commit_transaction()
@@ -382,6 +500,27 @@ def test_a_processor_that_was_stopped_runs_no_more(store: Store) -> None:
 def test_topics_that_do_not_exist_are_refused_before_anything_is_written(store: Store) -> None:
     with pytest.raises(UnknownTopicOrPartition):
         processor(store, dead_letter_topic="nowhere").run_available()
+
+
+def test_seek_to_committed_goes_back_to_the_lowest_position_if_the_group_has_no_offset(store: Store) -> None:
+    consumer = store.consumer("g", auto_offset_reset="latest")
+    consumer.subscribe("in")
+    assert consumer.poll(0) == []
+    consumer.seek_to_beginning()
+    assert consumer.poll(0)
+
+    consumer.seek_to_committed()
+
+    assert len(consumer.poll(0)) == RECORDS
+
+
+def test_subscribe_to_no_topic_ends_the_subscription(store: Store) -> None:
+    consumer = store.consumer("g")
+    consumer.subscribe("in")
+
+    consumer.subscribe([])
+
+    assert consumer.subscription() == set()
 
 
 def test_seek_to_committed_goes_back_to_the_offsets_of_the_group(store: Store) -> None:

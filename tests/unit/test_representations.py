@@ -60,6 +60,7 @@ def objects() -> dict[str, Any]:
         "PartitionDescription": admin.describe_partitions(LONG)[0],
         "PartitionOffsets": admin.offsets(LONG)[0],
         "Processor": store.processor(LONG, print, group_id=LONG, transactional_id=LONG),
+        "ProcessorOutput": eoslog.ProcessorOutput(producer),
         "Producer": producer,
         "Progress": eoslog.Progress(1, 2, 3, 4, 5, 6),
         "RecordMetadata": pending.result(),

@@ -89,7 +89,7 @@ def test_columns_have_the_types_nullability_and_metadata_of_the_rows_that_spark_
     try:
         expected = handed_over(schema)
     except (PySparkException, ValueError):
-        with pytest.raises(UnsupportedSchema, match="cannot be handed over by Spark"):
+        with pytest.raises(UnsupportedSchema, match="cannot be stored"):
             arrow_schema(schema.json())
     else:
         # Earlier releases of PySpark leave metadata out.
@@ -122,7 +122,7 @@ def test_a_type_that_spark_does_not_pass_is_refused_with_its_path(data_type: Dat
         handed_over(schema)
     with pytest.raises(UnsupportedSchema) as refused:
         arrow_schema(schema.json())
-    assert f"column '{path}': type {data_type.simpleString()} cannot be handed over by Spark" in str(refused.value)
+    assert f"column '{path}': type {data_type.simpleString()} cannot be stored" in str(refused.value)
 
 
 def test_a_name_that_is_not_text_is_refused() -> None:

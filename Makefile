@@ -83,7 +83,7 @@ SIMULATE := $(BIN)/python -m tests.simulation.run
 
 QUICK_SEEDS ?= 300
 SHORT_STEPS := 100
-test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (15 minutes on 2 cores)
+test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (20 minutes on 2 cores)
 
 # A worker takes tests that follow each other, so that tests of a module share what they have made.
 UNIT_TESTS := --dist worksteal -m "not slow" tests --ignore=tests/simulation --ignore=tests/spark

@@ -317,7 +317,7 @@ def test_a_variant_stays_one_also_within_a_struct_that_has_grown(store: eoslog.S
     found = default_schema([topic], Options.of({"path": store.url, "topic": "out", "metadataColumns": "false"}))
     assert found == schema
     again = StructType([KNOWN["id"], StructField("w", StructType([StructField("value", BinaryType())]))])
-    with pytest.raises(SchemaMismatch, match="'w' is a variant"):
+    with pytest.raises(SchemaMismatch, match="column 'w': only one of the topic and the rows has a variant"):
         writer(store, again)
 
 

@@ -62,11 +62,12 @@ def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequen
 
 def _fetched(store: ObjectStore, files: Sequence[FileReference], slots: Sequence[int]) -> Iterator[bytes | None]:
     """Yield the contents of files without a check; None for a missing one."""
-    records = {slot_path(slot) for file, slot in zip(files, slots, strict=False) if file.in_record}
+    # A dict keeps the order of the slots: a simulated history must send the same requests in each process.
+    records = dict.fromkeys(slot_path(slot) for file, slot in zip(files, slots, strict=False) if file.in_record)
     lines = {path: line for path in records if (line := store.recent.find(path)) is not None}
     shared = [file for file in files if file.shared is not None]
     ranges = dict(zip((file.path for file in shared), store.for_each(partial(_range_of, store), shared), strict=True))
-    wanted = [*(records - lines.keys()), *(file.path for file in files if file.is_object)]
+    wanted = [path for path in records if path not in lines] + [file.path for file in files if file.is_object]
     found = dict(zip(wanted, store.get_many(wanted), strict=True)) if wanted else {}
     for place, file in enumerate(files):
         if file.shared is not None:

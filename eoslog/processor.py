@@ -63,7 +63,7 @@ class ProcessorOutput:
     """Sends rows in the transaction of a processor. It is the producer without the calls that end a transaction."""
 
     def __init__(self, producer: Producer) -> None:
-        self._shown = repr(producer)
+        self._producer = producer
         self.send = producer.send
         """See ``Producer.send``. Do not wait for the future: it is done at the commit, after the function."""
         self.send_table = producer.send_table
@@ -72,7 +72,7 @@ class ProcessorOutput:
         """See ``Producer.flush``."""
 
     def __repr__(self) -> str:
-        return f"ProcessorOutput({self._shown})"
+        return f"ProcessorOutput({self._producer!r})"
 
 
 Process = Callable[[list[ConsumerRecord], ProcessorOutput], object]
@@ -380,8 +380,12 @@ class _Clients:
         return self._process_each(records)
 
     def has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Return True if the positions of all partitions have reached these ends."""
-        return all(position >= ends[partition] for partition, position in self.repeated(self._positions).items())
+        """Return True if the positions of all partitions have reached these ends.
+
+        A partition without an end has not: a stop may end the poll that has assigned it.
+        """
+        positions = self.repeated(self._positions)
+        return all(partition in ends and position >= ends[partition] for partition, position in positions.items())
 
     def repeated(self, call: Callable[[], T]) -> T:
         """Repeat a call until its outcome is known, or until the processor is stopped."""

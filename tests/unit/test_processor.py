@@ -482,6 +482,15 @@ def test_a_child_that_the_function_forks_ends_at_sigterm(store: Store) -> None:
     assert ended == [-signal.SIGTERM]
 
 
+def test_a_stop_during_the_first_poll_ends_run_available(store: Store, world: World) -> None:
+    """The consumer has partitions then, but no poll has returned."""
+    store.admin.create_topic("empty")
+    stopped = store.processor("empty", copy, group_id="g", transactional_id="p")
+    world.while_asleep = stopped.stop
+
+    assert stopped.run_available() == 0
+
+
 def test_a_processor_that_was_stopped_runs_no_more(store: Store) -> None:
     stopped = processor(store)
     holder = store.producer("p")

@@ -11,6 +11,7 @@ from eoslog.arguments import Count, Natural, SessionTimeout, TimeLimit, Transact
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import InvalidOption
 from eoslog.log.replica import LogConfig
+from eoslog.maintenance.file_compaction import join_small_segments
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer import exit_flush  # noqa: F401 - must register its functions before the program registers its own
 from eoslog.read.commits import Commit, read_commits
@@ -23,7 +24,7 @@ from eoslog.session.serializers import Deserializer, Serializer
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
-from eoslog.state.names import names_given
+from eoslog.state.names import PartitionId, names_given
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
@@ -485,4 +486,5 @@ class Store(Session):
         )
 
     def _before_checkpoint(self) -> None:
-        seal_segments(self)
+        sealed = seal_segments(self)
+        join_small_segments(self, {PartitionId(each.topic_id, each.partition) for each in sealed})

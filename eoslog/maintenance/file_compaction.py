@@ -8,7 +8,7 @@ size of its largest input. So each row is rewritten only a few times, however of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
@@ -24,6 +24,7 @@ from eoslog.maintenance.segment_rewriting import (
     SegmentRun,
     SourceFile,
     append_rewrite,
+    partitions_of,
     read_aborted,
     read_batches,
     rewrite_all,
@@ -32,6 +33,7 @@ from eoslog.maintenance.segment_rewriting import (
     write_replacement,
 )
 from eoslog.session.session import Session
+from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch, Partition, SealedSegment
 from eoslog.state.segment_replacement import is_aborted, without_rows
 from eoslog.state.store_state import Topic
@@ -39,6 +41,10 @@ from eoslog.state.store_state import Topic
 T = TypeVar("T")
 _SEALED_AT_ONCE = 16
 """A compacted segment has at most this many times ``segment_batches``, because readers load its whole index."""
+_FEWEST_JOINED = 4
+"""A sealer joins at least this many segments at once, so that most seals cost no rewrite."""
+_MOST_JOINED_BYTES = 8 << 20
+"""The largest total size of the data files in the segments that a sealer joins (bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +91,47 @@ def compact_files(
     """
 
     def plan(topic: Topic, partition: Partition) -> Iterator[FileCompaction]:
-        for segments in _segments_together(topic, partition):
+        for segments in _segments_together(topic, partition, topic.config.segment_bytes):
             if len(segments) > 1 or _has_small_files(segments[0], target_file_bytes):
                 run = SegmentRun(topic, partition.id.partition, tuple(segments))
                 yield FileCompaction(session, run, partition.log_start_offset, target_file_bytes)
 
-    return FileCompactionReport(*rewrite_all(session, topic, plan))
+    return FileCompactionReport(*rewrite_all(session, partitions_of(session, topic), plan))
+
+
+def join_small_segments(session: Session, partitions: Collection[PartitionId]) -> FileCompactionReport:
+    """Join small segments of partitions where there are several. A process that sealed them calls this.
+
+    Small commits fill a segment with few bytes. Without this, a scan of a store without a coordinator would fetch a
+    file and an index for every 500 commits. Large segments are left to ``compact_files``.
+
+    Raises:
+        CorruptRecord: a file is missing or damaged. The function joins all other segments before it raises.
+    """
+
+    def plan(topic: Topic, partition: Partition) -> Iterator[FileCompaction]:
+        most_bytes = min(topic.config.segment_bytes, _MOST_JOINED_BYTES)
+        for segments in _segments_together(topic, partition, most_bytes):
+            if len(segments) >= _FEWEST_JOINED:
+                run = SegmentRun(topic, partition.id.partition, tuple(segments))
+                yield FileCompaction(session, run, partition.log_start_offset, TARGET_FILE_BYTES)
+
+    return FileCompactionReport(*rewrite_all(session, partitions, plan))
 
 
 def _has_small_files(segment: SealedSegment, target_file_bytes: int) -> bool:
     return segment.file_count > 1 and 2 * segment.bytes < target_file_bytes * segment.file_count
 
 
-def _segments_together(topic: Topic, partition: Partition) -> list[Sequence[SealedSegment]]:
+def _segments_together(topic: Topic, partition: Partition, most_bytes: int) -> list[Sequence[SealedSegment]]:
+    """Return the sealed segments in runs. Each run becomes one segment, of at most ``most_bytes`` of data files."""
     most_batches = _SEALED_AT_ONCE * topic.config.segment_batches
     together: list[Sequence[SealedSegment]] = []
     clean = [each for each in partition.sealed if each.end_offset <= partition.cleaned_offset]
     # Never join clean and dirty segments: compaction by key treats a segment as clean or dirty as a whole.
     for side in (clean, partition.sealed[len(clean) :]):
         limits = (
-            Limit(lambda segment: segment.bytes, topic.config.segment_bytes),
+            Limit(lambda segment: segment.bytes, most_bytes),
             Limit(lambda segment: segment.batch_count, most_batches),
         )
         for group in limited_groups(side, *limits):

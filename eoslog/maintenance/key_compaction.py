@@ -24,6 +24,7 @@ from eoslog.maintenance.segment_rewriting import (
     SegmentRun,
     SourceFile,
     append_rewrite,
+    partitions_of,
     read_aborted,
     read_batches,
     read_rows,
@@ -298,7 +299,7 @@ def compact_keys(
         if topic.config.is_compacted and partition.sealed:
             yield _Pass(session, topic, partition, force, offset_map_bytes, target_file_bytes)
 
-    return KeyCompactionReport(*rewrite_all(session, topic, plan))
+    return KeyCompactionReport(*rewrite_all(session, partitions_of(session, topic), plan))
 
 
 class _Pass:

@@ -194,23 +194,33 @@ class Rewritten(NamedTuple, Generic[R]):
     """The number of rewrites that were given up because another process changed the segments meanwhile."""
 
 
-def rewrite_all(
-    session: Session, topic: str | None, plan: Callable[[Topic, Partition], Iterable[Rewrite[R]]]
-) -> Rewritten[R]:
-    """Run the rewrites that are planned for each partition of a topic; None means all topics.
-
-    Of a published topic, only segments whose rows are published are rewritten. A version of the Delta table then either
-    adds rows or moves them, and a Delta stream gets each row once.
+def partitions_of(session: Session, topic: str | None) -> list[PartitionId]:
+    """Return the partitions of a topic; None means all topics.
 
     Raises:
         UnknownTopicOrPartition
-        CorruptRecord: a file is missing or damaged. The function runs all other rewrites before it raises.
     """
 
     def partition_ids(state: StoreState, slot: int) -> list[PartitionId]:
         topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
         return [partition_id for each in topics for partition_id in each.partition_ids()]
 
+    return session.log.read(partition_ids)
+
+
+def rewrite_all(
+    session: Session,
+    partitions: Iterable[PartitionId],
+    plan: Callable[[Topic, Partition], Iterable[Rewrite[R]]],
+) -> Rewritten[R]:
+    """Run the rewrites that are planned for each of the partitions. Skip partitions that were deleted meanwhile.
+
+    Of a published topic, only segments whose rows are published are rewritten. A version of the Delta table then either
+    adds rows or moves them, and a Delta stream gets each row once.
+
+    Raises:
+        CorruptRecord: a file is missing or damaged. The function runs all other rewrites before it raises.
+    """
     log, tables = session.log, KnownTables.of(session)
 
     @cache
@@ -237,7 +247,7 @@ def rewrite_all(
     results: list[R] = []
     lost_races = 0
     damage: CorruptRecord | None = None
-    for each in log.read(partition_ids):
+    for each in partitions:
         for rewrite in planned(each):
             try:
                 result = rewrite.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition, UnknownTop
 from eoslog.admin.admin import Admin
 from eoslog.format.kafka_files import decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
-from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files, doubling_runs
+from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files, doubling_runs, join_small_segments
 from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.segment_rewriting import partitions_of
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogCleaned, LogStartMoved
@@ -22,6 +24,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from eoslog.verification.findings import Kind
 
 SLOTS_OF_PRODUCE = 30
 DAY_MS = 24 * 3600 * 1000
@@ -89,7 +92,7 @@ def produce(
     for number in range(count):
         producer.begin_transaction()
         for part in range(2):
-            producer.send("t", b"%d" % (10 * number + part), key=b"%d" % number)
+            producer.send("t", values(10 * number + part), key=b"%d" % number)
             producer.flush()
         if number % 3 == 2:
             producer.abort_transaction()
@@ -477,6 +480,73 @@ def test_a_new_topic_is_compacted_now(objects: MemoryStore) -> None:
     assert (compacted.files_before, compacted.files_after) == (20, 1)
     assert everything(store) == before
     assert store.admin.compact_files(now=True).compacted == []
+
+
+def seal_before_a_checkpoint(store: Store) -> None:
+    """Make the state smaller, as each process does before it writes a checkpoint."""
+    store.log.before_checkpoint()
+
+
+def test_a_process_joins_the_small_segments_of_the_partition_that_it_seals(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    produce(store, 10)
+    before = everything(store)
+
+    seal_before_a_checkpoint(store)
+
+    assert [(each.base_offset, each.batch_count, each.file_count) for each in partition(store).sealed] == [(0, 28, 1)]
+    assert everything(store) == before
+    assert not list(store.admin.verify())
+
+
+@pytest.mark.usefixtures("files_are_objects")
+@pytest.mark.parametrize(
+    "point",
+    ["segment.compact_files.files_written", "segment.compact_files.index_written", "segment.compact_files.replaced"],
+)
+def test_a_process_that_dies_while_it_joins_segments_loses_no_row(objects: MemoryStore, point: str) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    produce(store, 10)
+    before = everything(store)
+
+    with pytest.raises(Died):
+        seal_before_a_checkpoint(Store(objects, At(point, die)))
+
+    survivor = Store(objects, Environment())
+    assert everything(survivor) == before
+    seal_before_a_checkpoint(survivor)
+    assert everything(survivor) == before
+    assert {each.kind for each in survivor.admin.verify()} <= {Kind.FILES_UNREFERENCED}
+
+
+@pytest.mark.parametrize(("transactions", "segments", "left"), [(4, 3, 3), (6, 4, 1)])
+def test_a_sealer_joins_segments_only_where_there_are_four(
+    objects: MemoryStore, transactions: int, segments: int, left: int
+) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    produce(store, transactions)
+    seal(store)
+    assert len(partition(store).sealed) == segments
+
+    join_small_segments(store, partitions_of(store, "t"))
+
+    assert len(partition(store).sealed) == left
+
+
+def test_a_sealer_leaves_large_segments_to_the_compaction_of_files(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    rng = random.Random(1)
+    produce(store, 10, values=lambda number: rng.randbytes(2 << 20))
+    seal(store)
+    before = partition(store).sealed
+
+    join_small_segments(store, partitions_of(store, "t"))
+
+    assert partition(store).sealed == before
 
 
 @pytest.mark.usefixtures("files_are_objects")

@@ -280,7 +280,9 @@ def _new_offset(store: Session, target: _ResetPartition, reset: OffsetReset) -> 
                 "none is committed"
             )
         return _within(target, target.committed + reset.shift_by)
-    found = offset_for_time(store, target.topic, partition, IsolationLevel.READ_COMMITTED, _moment_ms(store, reset))
+    found = offset_for_time(
+        store, target.topic, partition, isolation=IsolationLevel.READ_COMMITTED, timestamp_ms=_moment_ms(store, reset)
+    )
     return partition.last_stable_offset if found is None else found.offset
 
 

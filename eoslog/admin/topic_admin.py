@@ -147,7 +147,9 @@ class AddColumns:
 
     def apply(self, draft: Draft) -> Topic:
         """Raises: UnknownTopicOrPartition, and the errors of ``append_columns``"""
-        return append_columns(draft, topic_named(draft, self.topic), self.columns, self.spark_schema, self.time_ms)
+        return append_columns(
+            draft, topic_named(draft, self.topic), self.columns, spark_schema=self.spark_schema, time_ms=self.time_ms
+        )
 
 
 def schema_history(topic: Topic) -> list[TopicSchemaVersion]:

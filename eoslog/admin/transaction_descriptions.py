@@ -256,7 +256,9 @@ def hanging_transactions(
     """
     holders = {state.transactions[name].open_producer_id: state.transactions[name] for name in state.ongoing}
     found = [
-        _hanging(state, partition_id, producer_id, start_offset, holders.get(producer_id), now_ms)
+        _hanging(
+            state, partition_id, producer_id, start_offset=start_offset, holder=holders.get(producer_id), now_ms=now_ms
+        )
         for partition_id in _partition_ids(state, topic, partition)
         for producer_id, start_offset in state.partitions[partition_id].open_transactions.items()
     ]
@@ -290,6 +292,7 @@ def _hanging(
     state: StoreState,
     partition_id: PartitionId,
     producer_id: int,
+    *,
     start_offset: int,
     holder: Transaction | None,
     now_ms: int,

@@ -206,9 +206,9 @@ class AssignedPartitions:
         store: Session,
         group_id: str | None,
         isolation: IsolationLevel,
+        *,
         reset_policy: ResetPolicy,
         subscription: Subscription,
-        *,
         new_partitions_from_beginning: bool = True,
         with_transaction: bool = False,
         deserializers: Deserializers | None = None,
@@ -392,7 +392,7 @@ class AssignedPartitions:
             return partition.log_start_offset
         if isinstance(policy, timedelta):
             begin_ms = self._store.now_ms() - policy // timedelta(milliseconds=1)
-            found = offset_for_time(self._store, topic, partition, self._isolation, begin_ms)
+            found = offset_for_time(self._store, topic, partition, isolation=self._isolation, timestamp_ms=begin_ms)
             if found is not None:
                 return found.offset
         return visible_end(partition, self._isolation)

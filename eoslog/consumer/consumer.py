@@ -187,8 +187,8 @@ class Consumer:
             store,
             group_id,
             self._isolation,
-            reset_policy,
-            self._subscription,
+            reset_policy=reset_policy,
+            subscription=self._subscription,
             new_partitions_from_beginning=new_partitions_from_beginning,
             with_transaction=with_transaction,
             deserializers=Deserializers(key_deserializer, value_deserializer) if deserializes else None,
@@ -741,7 +741,9 @@ class Consumer:
                     f"{quoted(timestamp)}. Use end_offsets() for the end, and beginning_offsets() for the beginning"
                 )
         return {
-            each: offset_for_time(self._store, topic, partition, self._isolation, timestamps[each])
+            each: offset_for_time(
+                self._store, topic, partition, isolation=self._isolation, timestamp_ms=timestamps[each]
+            )
             for each, (topic, partition) in self._partitions_of(timestamps).items()
         }
 

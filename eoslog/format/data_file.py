@@ -155,7 +155,7 @@ class DataFileBuilder:
         writer = self._new_writer()
         for group in range(file.num_row_groups):
             batches = [
-                _conform(batch.schema.names, batch.columns, batch.num_rows, self._schema, "a new data file")
+                _conform(batch.schema.names, batch.columns, batch.num_rows, wanted=self._schema, name="a new data file")
                 for batch in file.iter_batches(row_groups=[group], use_threads=False)
             ]
             rows = pa.Table.from_batches(batches)
@@ -235,6 +235,7 @@ class DataFile:
         end: bytes | memoryview | pa.Buffer,
         schema: pa.Schema,
         expected_rows: int,
+        *,
         name: str,
         fetch: Callable[[Sequence[tuple[int, int]]], Sequence[bytes]] | None = None,
     ) -> None:
@@ -317,7 +318,7 @@ class DataFile:
         names = [field.name for field in wanted if field.name in stored]
         if not names or first_row == last_row:
             for start in range(first_row, last_row, batch_rows):
-                yield _conform([], [], min(batch_rows, last_row - start), wanted, name)
+                yield _conform([], [], min(batch_rows, last_row - start), wanted=wanted, name=name)
             return
         groups = _row_groups(self._footer)
         needed = [index for index, rows in enumerate(groups) if rows.start < last_row and rows.stop > first_row]
@@ -329,7 +330,7 @@ class DataFile:
                 row += batch.num_rows
                 if begin < end:
                     part = batch.slice(begin, end - begin)
-                    yield _conform(part.schema.names, part.columns, part.num_rows, wanted, name)
+                    yield _conform(part.schema.names, part.columns, part.num_rows, wanted=wanted, name=name)
                 if row >= last_row:
                     return
                 if batch.num_rows == 0:
@@ -371,11 +372,11 @@ def read_data_file(
     body: bytes | memoryview | pa.Buffer,
     schema: pa.Schema,
     columns: Sequence[str] | None,
+    *,
     first_row: int,
     row_count: int | None,
     expected_rows: int,
     name: str,
-    *,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of a data file in their order. Only the needed row groups and columns are decoded.
@@ -397,7 +398,7 @@ def read_data_file(
         CorruptRecord: the file is not Parquet, is damaged, or lacks these rows or columns.
         InvalidRequest: the schema has no such column, or the file no such row.
     """
-    file = DataFile(body, schema, expected_rows, name)
+    file = DataFile(body, schema, expected_rows, name=name)
     return file.batches(columns, first_row, row_count, batch_rows=batch_rows)
 
 
@@ -419,7 +420,7 @@ def _opened(source: Any, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(source, **_LIMITS, **options)
 
 
-def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema, name: str) -> pa.RecordBatch:
+def _conform(names: list[str], columns: list[Any], rows: int, *, wanted: pa.Schema, name: str) -> pa.RecordBatch:
     """Return the columns with the wanted types and order. It casts only where types differ."""
     found = dict(zip(names, columns, strict=True))
     if not wanted.names:

@@ -37,13 +37,20 @@ class Appender(Generic[S]):
         store: ObjectStore,
         machine: Machine[S],
         environment: Environment,
+        *,
         replica: Replica[S],
         conditional_append: ConditionalAppend,
     ) -> None:
         self.counts = AppendCounts()
         self.announcements = Announcements(store, replica)
         self._contention = Contention(
-            store, machine, environment, replica, conditional_append, self.announcements, self.counts
+            store,
+            machine,
+            environment,
+            replica=replica,
+            conditional_append=conditional_append,
+            announcements=self.announcements,
+            counts=self.counts,
         )
         self._url = store.url
         self._environment = environment

@@ -95,7 +95,7 @@ class ConditionalAppend:
         """Return the record in a slot; None if the slot is empty."""
         deadline = self._deadline(deadline_ms)
         decode = partial(_decoded, slot=slot)
-        found = read_until_whole(self._store, self._environment, slot_path(slot), decode, deadline)
+        found = read_until_whole(self._store, self._environment, slot_path(slot), decode=decode, deadline_ms=deadline)
         return None if found is None else found[1]
 
     def _deadline(self, deadline_ms: int | None) -> int:

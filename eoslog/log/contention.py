@@ -51,6 +51,7 @@ class Contention:
         store: ObjectStore,
         machine: Machine[Any],
         environment: Environment,
+        *,
         replica: Replica[Any],
         conditional_append: ConditionalAppend,
         announcements: Announcements,

@@ -138,7 +138,9 @@ class Log(Generic[S]):
         self.replica: Replica[S] = Replica(store, machine, environment, self.config)
         self.before_checkpoint = before_checkpoint
         self._conditional_append = ConditionalAppend(store, environment, self.config.commit_timeout_ms)
-        self.appender: Appender[S] = Appender(store, machine, environment, self.replica, self._conditional_append)
+        self.appender: Appender[S] = Appender(
+            store, machine, environment, replica=self.replica, conditional_append=self._conditional_append
+        )
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_slot_retention(self, slot_retention_ms: int) -> None:

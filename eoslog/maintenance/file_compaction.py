@@ -182,8 +182,8 @@ class FileCompaction:
             self.session,
             self.expected,
             kept,
-            read_aborted(store, self.expected.segments),
-            "compact_files",
+            aborted=read_aborted(store, self.expected.segments),
+            reason="compact_files",
             removed_end_slot=None,
             upload_ms=upload_ms,
         )

@@ -97,6 +97,7 @@ class Cleaner:
         session: Session,
         topic: Topic,
         producers: dict[int, ProducerState],
+        *,
         offset_map: OffsetMap,
         now_ms: int,
         target_file_bytes: int,
@@ -128,7 +129,11 @@ class Cleaner:
             if batch.control is not None:
                 is_empty = self._transactions.is_empty(batch)
                 left = cleaned_marker(
-                    batch, is_empty, self._producers, self._now_ms, self._topic.config.delete_retention_ms
+                    batch,
+                    is_empty,
+                    self._producers,
+                    now_ms=self._now_ms,
+                    retention_ms=self._topic.config.delete_retention_ms,
                 )
                 if not is_empty:
                     needed_markers.add(batch.base_offset)
@@ -297,7 +302,14 @@ def compact_keys(
 
     def plan(topic: Topic, partition: Partition) -> Iterator[_Pass]:
         if topic.config.is_compacted and partition.sealed:
-            yield _Pass(session, topic, partition, force, offset_map_bytes, target_file_bytes)
+            yield _Pass(
+                session,
+                topic,
+                partition,
+                force=force,
+                offset_map_bytes=offset_map_bytes,
+                target_file_bytes=target_file_bytes,
+            )
 
     return KeyCompactionReport(*rewrite_all(session, partitions_of(session, topic), plan))
 
@@ -310,6 +322,7 @@ class _Pass:
         session: Session,
         topic: Topic,
         partition: Partition,
+        *,
         force: bool,
         offset_map_bytes: int,
         target_file_bytes: int,
@@ -371,15 +384,20 @@ class _Pass:
         end = max(partition.cleaned_offset, self._uncleanable_offset())
         start = max(partition.cleaned_offset, partition.log_start_offset)
         offset_map = build_offset_map(
-            self._store, self._topic, self._dirty_segments(end), start, end, self._offset_map_bytes
+            self._store,
+            self._topic,
+            self._dirty_segments(end),
+            start_offset=start,
+            end_offset=end,
+            most_bytes=self._offset_map_bytes,
         )
         cleaner = Cleaner(
             self._session,
             self._topic,
             partition.producers,
-            offset_map,
-            self._now_ms,
-            self._target_file_bytes,
+            offset_map=offset_map,
+            now_ms=self._now_ms,
+            target_file_bytes=self._target_file_bytes,
         )
         cleanable = [segment for segment in partition.sealed if segment.base_offset < offset_map.end_offset]
         replaced = rows_removed = bytes_after = 0
@@ -428,8 +446,8 @@ class _Pass:
             self._session,
             run,
             cleaned.batches,
-            cleaned.aborted,
-            "compact_keys",
+            aborted=cleaned.aborted,
+            reason="compact_keys",
             removed_end_slot=None if cleaned.removed_end_slot == NO_SLOT else cleaned.removed_end_slot,
             upload_ms=upload_ms,
         )

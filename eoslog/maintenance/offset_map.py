@@ -36,6 +36,7 @@ def build_offset_map(
     store: ObjectStore,
     topic: Topic,
     segments: Sequence[SealedSegment],
+    *,
     start_offset: int,
     end_offset: int,
     most_bytes: int = OFFSET_MAP_BYTES,

@@ -89,9 +89,9 @@ def write_replacement(
     session: Session,
     run: SegmentRun,
     batches: Sequence[Batch],
+    *,
     aborted: Sequence[AbortedTransaction],
     reason: Literal["compact_files", "compact_keys"],
-    *,
     removed_end_slot: int | None,
     upload_ms: int,
 ) -> SegmentsReplaced:

@@ -41,7 +41,7 @@ class NewColumns:
             SchemaMismatch: another job has added one of these columns with another type.
         """
         columns = decode_schema(self.arrow)
-        topic = append_columns(draft, topic_of(draft, self.topic_id), columns, self.spark, time_ms)
+        topic = append_columns(draft, topic_of(draft, self.topic_id), columns, spark_schema=self.spark, time_ms=time_ms)
         stored = stored_schema(topic)
         for field in columns:
             if not holds_as_it_is(stored.field(field.name).type, field.type):
@@ -51,7 +51,7 @@ class NewColumns:
                 )
 
 
-def append_columns(draft: Draft, topic: Topic, rows: pa.Schema, spark_schema: str | None, time_ms: int) -> Topic:
+def append_columns(draft: Draft, topic: Topic, rows: pa.Schema, *, spark_schema: str | None, time_ms: int) -> Topic:
     """Append an entry that adds the columns of some rows to a topic; nothing if the topic has them.
 
     Args:

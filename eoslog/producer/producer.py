@@ -131,7 +131,9 @@ class Producer:
         self._logged_phase = self._lifecycle.phase
         self._phase_of_sends = ProducerPhase.UNINITIALIZED if transactional_id is None else ProducerPhase.IN_TRANSACTION
         """The only phase in which ``send`` and ``send_table`` are allowed."""
-        self._calls = ProducerCalls(self._home, store.environment, self._limits, self._call_times, self._shut)
+        self._calls = ProducerCalls(
+            self._home, store.environment, self._limits, call_times=self._call_times, shut=self._shut
+        )
         self._span = self._calls.transaction_span
         self._sender = Sender(
             store,

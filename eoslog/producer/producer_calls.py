@@ -218,6 +218,7 @@ class ProducerCalls:
         home: HomeProcess,
         environment: Environment,
         limits: TimeLimits,
+        *,
         call_times: CallTimes,
         shut: Callable[[], None],
     ) -> None:

@@ -42,6 +42,7 @@ def record_row(
     topic: Topic,
     key: bytes | None,
     value: bytes | None,
+    *,
     headers: Sequence[tuple[str, bytes | None]] | None,
     timestamp_ms: int,
 ) -> RecordRow:

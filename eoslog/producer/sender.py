@@ -331,7 +331,9 @@ class Sender:
         timestamp: int | None,
     ) -> RecordFuture:
         """Add a record; see ``Producer.send``."""
-        row = record_row(topic, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
+        row = record_row(
+            topic, key, value, headers=headers, timestamp_ms=self._store.now_ms() if timestamp is None else timestamp
+        )
         if partition is None:
             number = partition_of_key(topic, key, self._accumulator.sticky_partition(topic))
         elif type(partition) is int and partition == _ANY_PARTITION:

@@ -135,7 +135,7 @@ class Admission:
             if starts[key] >= end:
                 continue
             caps[key] = starts[key]
-            units[key] = _units(indexes, partitions[key], self._isolation, starts[key], end)
+            units[key] = _units(indexes, partitions[key], self._isolation, start=starts[key], end=end)
             offset, slot = self._next_slots.get(partitions[key].id, (NO_OFFSET, NO_SLOT))
             if offset == starts[key]:
                 heapq.heappush(heads, (slot, key, None))
@@ -160,6 +160,7 @@ class Admission:
         indexes: SegmentIndexes,
         partitions: Sequence[Partition],
         after_slot: int,
+        *,
         newest_slot: int,
         limits: ReadLimits,
     ) -> int:
@@ -231,7 +232,7 @@ def _share(length: int, rows: int, file_rows: int) -> int:
 
 
 def _units(
-    indexes: SegmentIndexes, partition: Partition, isolation: IsolationLevel, start: int, end: int
+    indexes: SegmentIndexes, partition: Partition, isolation: IsolationLevel, *, start: int, end: int
 ) -> Iterator[_Unit]:
     unit: _Unit | None = None
     segment_end: float = start

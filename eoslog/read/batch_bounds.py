@@ -15,7 +15,7 @@ _MICROSECONDS = 1000
 
 def may_hold_wanted(predicate: Predicate, topic: str, partition: Partition, segment: SealedSegment) -> bool:
     """Return False if the state alone proves that no row of a sealed segment matches, without reading its index."""
-    known = _position(predicate, topic, partition.id, segment.base_offset, segment.end_offset)
+    known = _position(predicate, topic, partition.id, start=segment.base_offset, end=segment.end_offset)
     # A minimum of -1 means that the smallest timestamp is unknown.
     least, greatest = segment.min_timestamp, segment.max_timestamp
     known[_name(predicate, "timestamp")] = _times(least, greatest)
@@ -23,10 +23,12 @@ def may_hold_wanted(predicate: Predicate, topic: str, partition: Partition, segm
 
 
 def may_be_wanted(
-    predicate: Predicate, topic: str, partition_id: PartitionId, batch: Batch, start: int, end: int
+    predicate: Predicate, topic: str, partition_id: PartitionId, *, batch: Batch, start: int, end: int
 ) -> bool:
     """Return False if no row of a batch from ``start`` to ``end`` (exclusive) can match the predicate."""
-    known = _position(predicate, topic, partition_id, max(start, batch.base_offset), min(end, batch.end_offset))
+    known = _position(
+        predicate, topic, partition_id, start=max(start, batch.base_offset), end=min(end, batch.end_offset)
+    )
     known |= _origin(batch)
     if predicate.of_records:
         known["timestamp"] = _times(batch.min_timestamp, batch.max_timestamp)
@@ -46,7 +48,7 @@ def _name(predicate: Predicate, name: str) -> str:
 
 
 def _position(
-    predicate: Predicate, topic: str, partition_id: PartitionId, start: int, end: int
+    predicate: Predicate, topic: str, partition_id: PartitionId, *, start: int, end: int
 ) -> dict[str, ColumnBounds]:
     known = {
         _name(predicate, "topic"): ColumnBounds.constant(topic),

@@ -41,6 +41,7 @@ class Commit:
         store: Session,
         slot: int,
         timestamp: int,
+        *,
         topics: Mapping[str, Topic],
         rows: Mapping[PartitionId, tuple[FileRows, ...]],
     ) -> None:
@@ -94,7 +95,7 @@ class Commit:
             if partition_id.topic_id == known.topic_id
         ]
         wanted = default_columns(known) if columns is None else choose_columns(known, columns)
-        return Scan(self._store, plans, stored_schema(known), wanted, self.slot)
+        return Scan(self._store, plans, stored_schema(known), columns=wanted, slot=self.slot)
 
     def to_tables(self) -> dict[str, pa.Table]:
         """Return all rows of the commit, by topic.
@@ -138,6 +139,6 @@ def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_s
                 "later slot, or omit after_slot to read the rows that are left"
             )
     return ExclusiveIterator(
-        Commit(store, slot, timestamp, found, rows)
+        Commit(store, slot, timestamp, topics=found, rows=rows)
         for slot, timestamp, rows in rows_by_commit(store.indexes, partitions, after_slot, until)
     )

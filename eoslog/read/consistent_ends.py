@@ -50,6 +50,7 @@ def limited_consistent_ends(
     indexes: SegmentIndexes,
     partitions: Mapping[Key, Partition],
     starts: Mapping[Key, int],
+    *,
     ends: Mapping[Key, int],
     limit: Callable[[int], Mapping[Key, int]],
     max_offsets: int,
@@ -80,7 +81,7 @@ def _lowered(
         above = {
             batch.end_slot
             for key, partition in partitions.items()
-            for batch in _committed(indexes, partition, caps[key], partition.high_watermark)
+            for batch in _committed(indexes, partition, caps[key], end=partition.high_watermark)
         }
         if not above:
             return {}
@@ -88,7 +89,7 @@ def _lowered(
     for key, partition in partitions.items():
         firsts[key] = {}
         after_slot = NO_SLOT if above is None else min(above) - 1
-        for batch in _committed(indexes, partition, starts[key], caps[key], after_slot):
+        for batch in _committed(indexes, partition, starts[key], end=caps[key], after_slot=after_slot):
             if above is None or batch.end_slot in above:
                 firsts[key].setdefault(batch.end_slot, batch.base_offset)
     below = {slot for slots in firsts.values() for slot in slots}
@@ -109,7 +110,7 @@ def _slots_above(
         return found
     oldest, newest = min(below), max(below)
     for key, partition in partitions.items():
-        for batch in _committed(indexes, partition, caps[key], partition.high_watermark, oldest - 1):
+        for batch in _committed(indexes, partition, caps[key], end=partition.high_watermark, after_slot=oldest - 1):
             if batch.slot > newest:
                 break  # Slots assign offsets in ascending order: later rows came after all transactions in below ended.
             found.add(batch.end_slot)
@@ -126,7 +127,7 @@ class _Rows(NamedTuple):
 
 
 def _committed(
-    indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int = NO_SLOT
+    indexes: SegmentIndexes, partition: Partition, start: int, *, end: int, after_slot: int = NO_SLOT
 ) -> Iterator[_Rows]:
     """Yield the rows of committed transactions in a range of offsets, without control rows."""
     for columns, between in sealed_between(indexes, partition, start, end, ended=EndBounds(after_slot)):

@@ -105,6 +105,7 @@ def operations_of(
     slot: int,
     time_ms: int | None,
     entries: Sequence[Entry | Mapping[str, Any]],
+    *,
     names: dict[str, str],
     topic_id: str | None,
 ) -> list[Operation]:
@@ -359,7 +360,7 @@ class History(ExclusiveIterator[Operation]):
         for decoded in _with_log_times(map(_decode, self._records)):
             self.oldest_slot = decoded.slot
             for operation in operations_of(
-                decoded.slot, decoded.time_ms, decoded.entries, self._bounds.names, self._bounds.topic_id
+                decoded.slot, decoded.time_ms, decoded.entries, names=self._bounds.names, topic_id=self._bounds.topic_id
             ):
                 if self._transactional_id not in (None, operation.transactional_id):
                     continue

@@ -30,7 +30,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 def offset_for_time(
-    store: Session, topic: Topic, partition: Partition, isolation: IsolationLevel, timestamp_ms: int
+    store: Session, topic: Topic, partition: Partition, *, isolation: IsolationLevel, timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
     """Return the first visible row whose timestamp is ``timestamp_ms`` or later; None if there is none.
 
@@ -48,11 +48,13 @@ def offset_for_time(
         return None
     if topic.topic_schema.kind == "columns" and not first.batches.has_gaps[0]:
         return OffsetAndTimestamp(int(first.batches.base_offset[0]), int(first.batches.timestamp[0]))
-    return _first_row(store.object_store, topic, partition.id.partition, chain([first], late), timestamp_ms)
+    return _first_row(
+        store.object_store, topic, partition.id.partition, files=chain([first], late), timestamp_ms=timestamp_ms
+    )
 
 
 def _first_row(
-    store: ObjectStore, topic: Topic, partition: int, files: Iterable[FileRows], timestamp_ms: int
+    store: ObjectStore, topic: Topic, partition: int, *, files: Iterable[FileRows], timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
     if topic.topic_schema.kind == "records":
         # As stored, in ms. The readers' column has microseconds, in which not every timestamp fits.

@@ -96,7 +96,7 @@ class ReadPlanner:
             return predicate is None or may_hold_wanted(predicate, topic, partition, segment)
 
         def may_match(batch: Batch) -> bool:
-            return predicate is None or may_be_wanted(predicate, topic, partition.id, batch, start, end)
+            return predicate is None or may_be_wanted(predicate, topic, partition.id, batch=batch, start=start, end=end)
 
         for columns, between in sealed_between(self.indexes, partition, start, end, ended=ended, may_hold=may_hold):
             rows = np.arange(between.start, between.stop)

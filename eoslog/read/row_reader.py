@@ -84,14 +84,14 @@ def read_rows(read: PartitionRead) -> Iterator[pa.RecordBatch]:
     threads = read.threads or read.store.reads_at_once
     pool = ThreadPoolExecutor(threads)
     try:
-        opened = _ahead(pool, 2 * threads, read.files, reader.steps_ahead, reader.bytes_to_open)
+        opened = _ahead(pool, 2 * threads, read.files, run=reader.steps_ahead, size=reader.bytes_to_open)
         decoded = _ahead(
             pool,
             2 * threads,
             (step for _, of_file in opened for step in of_file),
-            lambda step: list(step.run()) if step.bytes else step.run(),
-            lambda step: step.bytes,
-            lambda step: step.is_decoded,
+            run=lambda step: list(step.run()) if step.bytes else step.run(),
+            size=lambda step: step.bytes,
+            is_done=lambda step: step.is_decoded,
         )
         yield from _batches(read, decoded)
     finally:
@@ -118,6 +118,7 @@ def _ahead(
     pool: Executor,
     most: int,
     tasks: Iterable[_Task],
+    *,
     run: Callable[[_Task], _Result],
     size: Callable[[_Task], int],
     is_done: Callable[[_Task], bool] = lambda task: False,
@@ -258,8 +259,8 @@ class _FileReader:
         stored = self._stored.append(OFFSET_DELTA_COLUMN) if rows.has_gaps else self._stored
         if self._is_read_in_ranges(rows, file):
             end, fetch = read_end(store, file), partial(read_ranges, store, file)
-            return DataFile(end, stored, rows.file_rows, file.path, fetch)
-        return DataFile(read_file(store, file, slot), stored, rows.file_rows, file.path)
+            return DataFile(end, stored, rows.file_rows, name=file.path, fetch=fetch)
+        return DataFile(read_file(store, file, slot), stored, rows.file_rows, name=file.path)
 
     def _decoded(
         self, data_file: DataFile, rows: FileRows, row: int, last_row: int

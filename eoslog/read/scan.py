@@ -80,9 +80,9 @@ class Scan:
         store: Session,
         plans: Sequence[PartitionPlan],
         stored: pa.Schema,
+        *,
         columns: pa.Schema,
         slot: int,
-        *,
         as_of: AsOf | None = None,
         predicate: Predicate | None = None,
         latest: RowKeys | None = None,
@@ -321,13 +321,15 @@ def plan_scan(
     )
     read = request.of_topic(store.indexes, topic_state)
     if transaction_consistent:
-        ending_offsets = _consistent_ends(store, topic, found, starting_offsets, ending_offsets)
+        ending_offsets = _consistent_ends(store, topic, found, starts=starting_offsets, ends=ending_offsets)
     plans = [
         read.planner.plan(each, starting_offsets.get(each.id.partition), ending_offsets.get(each.id.partition))
         for each in found
     ]
     stored = stored_schema(topic_state)
-    return Scan(store, plans, stored, wanted, newest, as_of=as_of, predicate=read.predicate, latest=read.latest)
+    return Scan(
+        store, plans, stored, columns=wanted, slot=newest, as_of=as_of, predicate=read.predicate, latest=read.latest
+    )
 
 
 def _check_offsets(topic: Topic, option: str, offsets: object) -> None:
@@ -340,7 +342,7 @@ def _check_offsets(topic: Topic, option: str, offsets: object) -> None:
 
 
 def _consistent_ends(
-    store: Session, topic: str, partitions: Sequence[Partition], starts: Mapping[int, int], ends: Mapping[int, int]
+    store: Session, topic: str, partitions: Sequence[Partition], *, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> dict[int, int]:
     by_number = {partition.id.partition: partition for partition in partitions}
     for number, partition in by_number.items():

@@ -139,7 +139,7 @@ def check_micro_batch(
             # The same version with another number of rows is other work. To skip it as a replay would lose its rows.
             committed = committed_rows(draft, before_id, work)
             if rows is not None and committed is not None and rows != committed:
-                raise _other_rows(before_id, work, last, committed, rows)
+                raise _other_rows(before_id, work, last, before=committed, rows=rows)
             raise Replayed(work.application_id, work.version, last.version)
     if last is None:
         before = last_at_place(draft, work.application_id, work.sink)
@@ -225,7 +225,7 @@ def _lost_checkpoint(work: ApplicationVersion, last: LastVersion) -> CheckpointM
 
 
 def _other_rows(
-    transactional_id: str, work: ApplicationVersion, last: LastVersion, before: int, rows: int
+    transactional_id: str, work: ApplicationVersion, last: LastVersion, *, before: int, rows: int
 ) -> CheckpointMismatch:
     """Return the error for a replayed micro-batch whose number of rows has changed.
 

@@ -104,11 +104,11 @@ def _check_member(draft: Draft, committed: GroupOffsets, partition_ids: Iterable
             f"{_POLL_AGAIN}"
         )
     for partition_id in partition_ids:
-        _check_partition(draft, group, member, committed, partition_id)
+        _check_partition(draft, group, member, committed=committed, partition_id=partition_id)
 
 
 def _check_partition(
-    draft: Draft, group: Group, member: Member, committed: GroupOffsets, partition_id: PartitionId
+    draft: Draft, group: Group, member: Member, *, committed: GroupOffsets, partition_id: PartitionId
 ) -> None:
     """Check that no other member has had a partition since the generation of a commit (KIP-1251).
 

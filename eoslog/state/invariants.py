@@ -44,7 +44,7 @@ def broken_in_partition(state: StoreState, topic: Topic, partition: Partition, s
     """
     for broken in (
         *_offsets(partition, slot),
-        *broken_in_batches(partition.active, topic, partition.id.partition, state.time_ms, slot),
+        *broken_in_batches(partition.active, topic, partition.id.partition, time_ms=state.time_ms, newest_slot=slot),
         *_outcomes(partition),
         *_aborted(partition),
         *_producers(partition),
@@ -54,7 +54,7 @@ def broken_in_partition(state: StoreState, topic: Topic, partition: Partition, s
 
 
 def broken_in_batches(
-    batches: Iterable[Batch], topic: Topic, partition: int, time_ms: int, newest_slot: int
+    batches: Iterable[Batch], topic: Topic, partition: int, *, time_ms: int, newest_slot: int
 ) -> Iterator[Broken]:
     """Yield the broken invariants of batches, which are in the order of their offsets, in the state or in an index."""
     prefix = f"{topic.prefix}{partition}/"

@@ -124,7 +124,12 @@ def append_batch(partition: Partition, entry: BatchAppended, position: LogPositi
 
 
 def append_staged(
-    partition: Partition, batch: StagedBatch, transactional_id: str, identity: ProducerIdentity, position: LogPosition
+    partition: Partition,
+    batch: StagedBatch,
+    transactional_id: str,
+    *,
+    identity: ProducerIdentity,
+    position: LogPosition,
 ) -> None:
     """Append a staged batch at the end of the partition, in the slot that commits it.
 
@@ -191,7 +196,7 @@ def place_marker(
     settled = 0
     first_offset = partition.open_transactions.pop(producer_id, None)
     if first_offset is not None:
-        settled = _settle(partition, producer_id, first_offset, outcome, position)
+        settled = _settle(partition, producer_id, first_offset, outcome=outcome, position=position)
         if outcome is Outcome.ABORTED:
             # This transaction was removed above, so the next open one gives the last stable offset after the marker.
             stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
@@ -227,7 +232,9 @@ def place_marker(
     return settled
 
 
-def _settle(partition: Partition, producer_id: int, first_offset: int, outcome: Outcome, position: LogPosition) -> int:
+def _settle(
+    partition: Partition, producer_id: int, first_offset: int, *, outcome: Outcome, position: LogPosition
+) -> int:
     """Give a producer's open batches from an offset on their outcome. Returns their number of rows."""
     settled = 0
     start = bisect_left(partition.active, first_offset, key=lambda batch: batch.base_offset)

@@ -39,7 +39,7 @@ class CleanedTransactions:
 
 
 def cleaned_marker(
-    marker: Batch, transaction_is_empty: bool, producers: dict[int, ProducerState], now_ms: int, retention_ms: int
+    marker: Batch, transaction_is_empty: bool, producers: dict[int, ProducerState], *, now_ms: int, retention_ms: int
 ) -> Batch | None:
     """Return what compaction leaves of a control row; None if it removes the control row.
 

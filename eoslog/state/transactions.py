@@ -410,8 +410,8 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             draft.edit_partition(PartitionId(batch.topic_id, batch.partition)),
             batch,
             transactional_id,
-            ProducerIdentity(producer_id, rows.producer_epoch),
-            draft.position,
+            identity=ProducerIdentity(producer_id, rows.producer_epoch),
+            position=draft.position,
         )
     marker_identity = ProducerIdentity(rows.producer_id, marker_epoch(transaction))
     for marker in entry.markers:

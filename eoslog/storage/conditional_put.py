@@ -85,7 +85,7 @@ def put_next(
             if outcome is PutOutcome.CREATED:
                 return Won(was_found=False)
             if outcome is PutOutcome.EXISTS:
-                return _compared(store, environment, path, is_own or body.__eq__, deadline_ms)
+                return _compared(store, environment, path, is_own=is_own or body.__eq__, deadline_ms=deadline_ms)
         if environment.monotonic_ms() > deadline_ms:
             if may_have_landed:
                 return _unknown(store, path)
@@ -112,7 +112,7 @@ def put_once(store: ObjectStore, environment: Environment, path: str, body: byte
 
 
 def read_until_whole(
-    store: ObjectStore, environment: Environment, path: str, decode: Callable[[bytes], T], deadline_ms: int
+    store: ObjectStore, environment: Environment, path: str, *, decode: Callable[[bytes], T], deadline_ms: int
 ) -> tuple[bytes, T] | None:
     """Return the bytes of an object and their decoded content; None if no object has the path. The object is durable.
 
@@ -143,7 +143,7 @@ def back_off(environment: Environment, failures: int, deadline_ms: int | None = 
 
 
 def _compared(
-    store: ObjectStore, environment: Environment, path: str, is_own: Callable[[bytes], bool], deadline_ms: int
+    store: ObjectStore, environment: Environment, path: str, *, is_own: Callable[[bytes], bool], deadline_ms: int
 ) -> Won | Lost | Unknown:
     """Return the outcome of a put that was answered with ``EXISTS``.
 
@@ -151,7 +151,7 @@ def _compared(
     itself, and then see its own put as a lost race.
     """
     try:
-        found = read_until_whole(store, environment, path, is_own, deadline_ms)
+        found = read_until_whole(store, environment, path, decode=is_own, deadline_ms=deadline_ms)
     except UnsupportedFormat:
         raise
     except EosLogError as error:

@@ -283,7 +283,9 @@ def _plain(column: pa.ChunkedArray[Any]) -> list[Any]:
 def _offset_at(console: ConsoleStore, place: _Place, text: str) -> int:
     """Return the offset of the first row at or after a time; the partition's end if there is none."""
     time_ms = timestamp_ms(with_zone(text))
-    found = offset_for_time(console.store, place.topic, place.partition, IsolationLevel.READ_UNCOMMITTED, time_ms)
+    found = offset_for_time(
+        console.store, place.topic, place.partition, isolation=IsolationLevel.READ_UNCOMMITTED, timestamp_ms=time_ms
+    )
     return place.partition.high_watermark if found is None else found.offset
 
 

@@ -198,7 +198,7 @@ def _least_and_greatest(values: Any) -> tuple[Value, Value]:
 
 
 def index_differences(
-    topic: Topic, partition: Partition, segment: SealedSegment, batches: list[Batch], txnindex: bytes
+    topic: Topic, partition: Partition, segment: SealedSegment, *, batches: list[Batch], txnindex: bytes
 ) -> Iterator[str]:
     """Yield the differences between an index and its entry, its ``.txnindex``, the topic and the partition."""
     yield from _unlike_the_entry(segment, batches)
@@ -264,7 +264,7 @@ class SegmentContent:
 
 
 def check_segment(
-    store: ObjectStore, state: StoreState, slot: int, topic: Topic, partition_id: PartitionId, segment: SealedSegment
+    store: ObjectStore, state: StoreState, slot: int, *, topic: Topic, partition_id: PartitionId, segment: SealedSegment
 ) -> SegmentContent:
     """Check a segment's index files against the state."""
     content = SegmentContent()
@@ -313,9 +313,11 @@ def check_segment(
     except CorruptRecord as error:
         add(Kind.INDEX_DAMAGED, segment.index.path, without_code(error))
         return content
-    for problem in index_differences(topic, state.partitions[partition_id], segment, content.batches, txnindex):
+    for problem in index_differences(
+        topic, state.partitions[partition_id], segment, batches=content.batches, txnindex=txnindex
+    ):
         add(Kind.INDEX_DIFFERS, segment.index.path, problem)
-    broken = broken_in_batches(content.batches, topic, partition_id.partition, state.time_ms, slot)
+    broken = broken_in_batches(content.batches, topic, partition_id.partition, time_ms=state.time_ms, newest_slot=slot)
     for each in (*broken, *broken_in_aborted(content.batches, aborted)):
         content.findings.append(of_broken(each, state, partition_id, segment.index.path))
     return content
@@ -329,9 +331,9 @@ class PartitionVerification:
         live: Live,
         state: StoreState,
         slot: int,
+        *,
         topic: Topic,
         partition_id: PartitionId,
-        *,
         shared_bytes: Mapping[str, int],
         with_data: bool,
     ) -> None:
@@ -381,7 +383,14 @@ class PartitionVerification:
         Findings count only if they repeat at each read and the log still names the segment.
         """
         for _ in range(READS_BEFORE_REPORT):
-            content = check_segment(self._store, self._state, self._slot, self._topic, self._partition_id, segment)
+            content = check_segment(
+                self._store,
+                self._state,
+                self._slot,
+                topic=self._topic,
+                partition_id=self._partition_id,
+                segment=segment,
+            )
             if not content.findings:
                 return content
             if not self._live.has_segment(self._partition_id, segment):

@@ -190,7 +190,7 @@ class EosLogTable:
         put_embedded_files(store.object_store, filter(None, (file.embedded_file for file in files)))
         check_columns(topic, read)
         with native_settings(self._spark):
-            frame = native_frame(self._spark, place, topic, files, read)
+            frame = native_frame(self._spark, place, topic, files=files, wanted=read)
             if is_whole:
                 return frame
             if latest_by_key:
@@ -228,11 +228,11 @@ class EosLogTable:
             self._spark,
             store.describe(),
             store.url,
-            topic,
-            self._columns(topic, None, metadata_columns=False),
-            store.admin.describe_partitions(self._topic),
-            scan.record_count,
-            scan.slot,
+            topic=topic,
+            columns=self._columns(topic, None, metadata_columns=False),
+            partitions=store.admin.describe_partitions(self._topic),
+            rows=scan.record_count,
+            slot=scan.slot,
         )
 
     def offsets(self) -> DataFrame:

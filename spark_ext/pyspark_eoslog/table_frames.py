@@ -128,6 +128,7 @@ def detail_frame(
     spark: SparkSession,
     store: StoreDescription,
     location: str,
+    *,
     topic: Topic,
     columns: StructType,
     partitions: Sequence[PartitionDescription],

@@ -169,7 +169,9 @@ def _data_file(schema: pa.Schema, expected_rows: int | None) -> Callable[[bytes]
     def parse(body: bytes) -> None:
         for rows in (10, 3, 1, 2, 5) if expected_rows is None else (expected_rows,):
             try:
-                for batch in read_data_file(body, schema, None, 0, None, rows, NAME):
+                for batch in read_data_file(
+                    body, schema, None, first_row=0, row_count=None, expected_rows=rows, name=NAME
+                ):
                     batch.validate(full=True)
                 return
             except Exception as error:
@@ -268,7 +270,7 @@ def _history(body: bytes) -> None:
     if isinstance(entry, dict):
         decoded = _decode(SlotRecord(slot=3, append_id="ab" * 16, prev="", entries=[entry]))
         for topic_id in (None, _flights().topic_id):
-            for operation in operations_of(3, decoded.time_ms, decoded.entries, {}, topic_id):
+            for operation in operations_of(3, decoded.time_ms, decoded.entries, names={}, topic_id=topic_id):
                 assert operation.slot == 3
 
 

@@ -61,7 +61,17 @@ def read_as_segment_index(body: bytes) -> None:
 
 
 def read_as_data_file(body: bytes) -> None:
-    list(read_data_file(body, pa.schema([("slot", pa.int64())]), None, 0, None, MANY_ROWS, "some/file"))
+    list(
+        read_data_file(
+            body,
+            pa.schema([("slot", pa.int64())]),
+            None,
+            first_row=0,
+            row_count=None,
+            expected_rows=MANY_ROWS,
+            name="some/file",
+        )
+    )
 
 
 def read_unchecked(body: bytes) -> None:

@@ -118,7 +118,7 @@ def s3a_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def native_frame(
-    spark: SparkSession, place: NativeFiles, topic: Topic, files: Sequence[PlannedFile], wanted: StructType
+    spark: SparkSession, place: NativeFiles, topic: Topic, *, files: Sequence[PlannedFile], wanted: StructType
 ) -> DataFrame:
     """Return a DataFrame of the rows of these files with the columns ``wanted``. Every column may be null.
 
@@ -138,7 +138,9 @@ def native_frame(
     with _changed(spark, place.listing_setting(len(files), lambda name: int(spark.conf.get(name) or 0))):
         frames = []
         for (is_late, *_), group in groupby(sorted(files, key=kind), key=kind):
-            frames.append(_scan(spark, place, topic, list(group), wanted, in_file, is_late=is_late))
+            frames.append(
+                _scan(spark, place, topic, files=list(group), wanted=wanted, in_file=in_file, is_late=is_late)
+            )
         frame = reduce(lambda left, right: left.unionAll(right), frames)
         # The analysis looks up the files. Without this line, Spark Connect would do it later, without the setting.
         _ = frame.schema
@@ -164,10 +166,10 @@ def _scan(
     spark: SparkSession,
     place: NativeFiles,
     topic: Topic,
+    *,
     files: Sequence[PlannedFile],
     wanted: StructType,
     in_file: Sequence[StructField],
-    *,
     is_late: bool,
 ) -> DataFrame:
     """Return one scan of the files of one group.
@@ -195,7 +197,9 @@ def _scan(
         with_nan = frozenset()
     if told.condition is not None:
         frame = frame.where(told.condition)
-    return frame.selectExpr(*(_column(field, topic, in_file, told, with_nan, is_late=is_late) for field in wanted))
+    return frame.selectExpr(
+        *(_column(field, topic, in_file, told=told, with_nan=with_nan, is_late=is_late) for field in wanted)
+    )
 
 
 def _unpushed(name: str, with_nan: frozenset[str]) -> str:
@@ -216,9 +220,9 @@ def _column(
     field: StructField,
     topic: Topic,
     in_file: Sequence[StructField],
+    *,
     told: FileExpressions,
     with_nan: frozenset[str],
-    *,
     is_late: bool,
 ) -> str:
     if is_late and field.name.lower() == _TIMESTAMP:

@@ -108,7 +108,7 @@ def _by_offset(options: Mapping[str, str], name: str) -> str | NumbersByPartitio
 
 
 def resolve_offsets(
-    store: Store, option: OffsetsOption, snapshot: TopicsSnapshot, isolation: IsolationLevel, option_name: str
+    store: Store, option: OffsetsOption, snapshot: TopicsSnapshot, *, isolation: IsolationLevel, option_name: str
 ) -> dict[TopicPartition, int]:
     """Return an offset for each partition that is read.
 
@@ -146,7 +146,7 @@ def _offsets_by_time(
     topics = {view.topic.topic: view.topic for view in snapshot.topics}
 
     def find(key: TopicPartition) -> OffsetAndTimestamp | None:
-        return offset_for_time(store, topics[key.topic], partitions[key], isolation, wanted[key])
+        return offset_for_time(store, topics[key.topic], partitions[key], isolation=isolation, timestamp_ms=wanted[key])
 
     # Each lookup may fetch a file to find the first row in it, so they run in parallel.
     with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as threads:

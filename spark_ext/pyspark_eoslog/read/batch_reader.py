@@ -197,13 +197,13 @@ def _ranges(
         OffsetOutOfRange: a partition does not have what is asked for; the message says what it has.
     """
     starting, ending = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
-    starts = resolve_offsets(store, starting, snapshot, options.isolation, "startingOffsets")
-    ends = resolve_offsets(store, ending, snapshot, options.isolation, "endingOffsets")
+    starts = resolve_offsets(store, starting, snapshot, isolation=options.isolation, option_name="startingOffsets")
+    ends = resolve_offsets(store, ending, snapshot, isolation=options.isolation, option_name="endingOffsets")
     partitions = snapshot.partitions()
     for key, partition in partitions.items():
         held = range(partition.log_start_offset, partition.high_watermark)
         starts[key] = _start(key, held, starts[key], options)
-        ends[key] = _end(key, held, starts[key], ends[key], options)
+        ends[key] = _end(key, held, starts[key], end=ends[key], options=options)
     if options.transaction_consistent:
         last = {
             key: max(starts[key], min(ends[key], partition.last_stable_offset)) for key, partition in partitions.items()
@@ -228,7 +228,7 @@ def _start(key: TopicPartition, held: range, start: int, options: Options) -> in
     return max(start, first)
 
 
-def _end(key: TopicPartition, held: range, start: int, end: int, options: Options) -> int:
+def _end(key: TopicPartition, held: range, start: int, *, end: int, options: Options) -> int:
     name = f"{key.topic}-{key.partition}"
     if end > held.stop and options.fail_on_data_loss:
         raise OffsetOutOfRange(

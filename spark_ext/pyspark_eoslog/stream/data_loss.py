@@ -34,6 +34,7 @@ def carried_over(
     begin: StreamOffsets,
     topic_ids: Mapping[str, str],
     partitions: Collection[TopicPartition],
+    *,
     exists: Callable[[str], bool],
     loss: DataLoss,
 ) -> StreamOffsets:
@@ -91,7 +92,7 @@ def carried_over(
     return StreamOffsets(begin.store_id, kept, offsets, begin.slot, begin.is_initial)
 
 
-def first_offset(key: TopicPartition, log_start: int, start: int, end: int, loss: DataLoss) -> int:
+def first_offset(key: TopicPartition, log_start: int, start: int, *, end: int, loss: DataLoss) -> int:
     """Return the first existing offset of the range from ``start`` to ``end`` (exclusive).
 
     Raises:
@@ -110,7 +111,7 @@ def first_offset(key: TopicPartition, log_start: int, start: int, end: int, loss
 
 
 def check_removed(
-    key: TopicPartition, removed_end_slot: int, after_slot: int, known_slot: int | None, loss: DataLoss
+    key: TopicPartition, removed_end_slot: int, after_slot: int, *, known_slot: int | None, loss: DataLoss
 ) -> None:
     """Check that the rows of all transactions that ended after a slot still exist.
 

@@ -162,14 +162,14 @@ class NextEnd:
         """
         check_origin(begin, newest.store_id, counts_slots=newest.slot is not None)
         topic_ids = dict(newest.topic_ids.items() & snapshot.topic_ids().items())
-        carried = carried_over(begin, topic_ids, newest.offsets.keys(), exists, self._loss)
+        carried = carried_over(begin, topic_ids, newest.offsets.keys(), exists=exists, loss=self._loss)
         read = snapshot.only(topic_ids)
         check_not_ahead(carried, read)
         if carried.slot is not None and newest.slot is not None:
             check_joined(carried, {view.topic.topic: view.topic.created_slot for view in read.topics})
-            end = self._next_slot(carried, newest.slot, read, indexes, limits)
+            end = self._next_slot(carried, newest.slot, read, indexes=indexes, limits=limits)
         else:
-            end = self._next_offsets(carried, newest.offsets, read, indexes, limits)
+            end = self._next_offsets(carried, newest.offsets, read, indexes=indexes, limits=limits)
         if end is None or end == begin:
             return begin
         self._delay.triggered()
@@ -180,6 +180,7 @@ class NextEnd:
         begin: StreamOffsets,
         newest_slot: int,
         snapshot: TopicsSnapshot,
+        *,
         indexes: SegmentIndexes,
         limits: Limits,
     ) -> StreamOffsets | None:
@@ -191,7 +192,7 @@ class NextEnd:
             limits, lambda enough: self._admission.committed_rows(indexes, read, after, newest_slot, enough)
         ):
             return None
-        slot = self._admission.last_slot(indexes, read, after, newest_slot, limits)
+        slot = self._admission.last_slot(indexes, read, after, newest_slot=newest_slot, limits=limits)
         began = starts_of(begin, snapshot) if begin.is_initial else Began()
         # Topics that were created later join only when there is something to read.
         topic_ids = snapshot.topic_ids() if slot > after else begin.topic_ids
@@ -202,6 +203,7 @@ class NextEnd:
         begin: StreamOffsets,
         newest: Mapping[TopicPartition, int],
         snapshot: TopicsSnapshot,
+        *,
         indexes: SegmentIndexes,
         limits: Limits,
     ) -> StreamOffsets | None:
@@ -222,7 +224,7 @@ class NextEnd:
                 def limited(times: int) -> dict[TopicPartition, int]:
                     return self._admission.ends(indexes, read, firsts, latest, limits.times(times))
 
-                found = limited_consistent_ends(indexes, read, firsts, latest, limited, 1)
+                found = limited_consistent_ends(indexes, read, firsts, ends=latest, limit=limited, max_offsets=1)
             # If nothing moves, keep the offset as it was: Spark compares the text of the offsets.
             ends = {key: end if end > firsts[key] else starts[key] for key, end in found.items()}
         began = {key: starts[key] for key in ends if begin.is_initial or key not in begin.offsets}

@@ -164,7 +164,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._loss.fails:
             self._follower.check_named()
         checked = before or StreamOffsets(newest.store_id, {}, {})
-        check_joined_columns(snapshot, checked, newest, self._schema, self._options)
+        check_joined_columns(snapshot, checked, newest, schema=self._schema, options=self._options)
         end = replace(newest, began=self._starts(newest, snapshot))
         self._newest = newest
         return end
@@ -200,7 +200,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._next_end.after(begin, newest, snapshot, self._follower.store.indexes, limits, self._follower.exists)
         if self._loss.fails:
             self._follower.check_named()
-        check_joined_columns(snapshot, begin, end, self._schema, self._options)
+        check_joined_columns(snapshot, begin, end, schema=self._schema, options=self._options)
         return end
 
     def _plan(self, begin: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:
@@ -209,11 +209,17 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             snapshot = self._follower.newest()
         if not is_at_least(4, 2) and not begin.is_initial:
             try:
-                carried_over(begin, end.topic_ids, end.offsets.keys(), self._follower.exists, self._loss)
+                carried_over(begin, end.topic_ids, end.offsets.keys(), exists=self._follower.exists, loss=self._loss)
             except InvalidOption as error:
                 raise InvalidOption(f"{error}. Spark has already planned this micro-batch, so {_FORGET_IT}") from None
         return plan_micro_batch(
-            self._follower.store.indexes, snapshot, begin, end, self._schema, self._options, self._loss
+            self._follower.store.indexes,
+            snapshot,
+            begin,
+            end=end,
+            schema=self._schema,
+            options=self._options,
+            loss=self._loss,
         )
 
 
@@ -253,7 +259,7 @@ def first_offsets(store: Store, snapshot: TopicsSnapshot, options: Options) -> S
         slot = newest.slot if option == LATEST else BEFORE_ALL_SLOTS
         return StreamOffsets(newest.store_id, newest.topic_ids, {}, slot, is_initial=True)
     partitions = snapshot.partitions()
-    offsets = resolve_offsets(store, option, snapshot, options.isolation, "startingOffsets")
+    offsets = resolve_offsets(store, option, snapshot, isolation=options.isolation, option_name="startingOffsets")
     if options.transaction_consistent and option == LATEST:
         starts = {key: partition.log_start_offset for key, partition in partitions.items()}
         offsets = transaction_consistent_ends(store.indexes, partitions, starts, offsets)
@@ -284,7 +290,7 @@ def covers(snapshot: TopicsSnapshot, end: StreamOffsets) -> bool:
 
 
 def check_joined_columns(
-    snapshot: TopicsSnapshot, begin: StreamOffsets, end: StreamOffsets, schema: StructType, options: Options
+    snapshot: TopicsSnapshot, begin: StreamOffsets, end: StreamOffsets, *, schema: StructType, options: Options
 ) -> None:
     """Check that a topic that joins has the columns of the stream, before Spark writes its offsets to the checkpoint.
 
@@ -301,6 +307,7 @@ def plan_micro_batch(
     indexes: SegmentIndexes,
     snapshot: TopicsSnapshot,
     begin: StreamOffsets,
+    *,
     end: StreamOffsets,
     schema: StructType,
     options: Options,
@@ -343,13 +350,15 @@ def plan_micro_batch(
         read = _request(options).of_topic(indexes, view.topic)
         for key, partition in view.by_place().items():
             if after_slot is not None:
-                check_removed(key, partition.removed_end_slot, after_slot, end.began.offsets.get(key), loss)
+                check_removed(
+                    key, partition.removed_end_slot, after_slot, known_slot=end.began.offsets.get(key), loss=loss
+                )
                 if partition.changed_slot <= after_slot:
                     continue
                 plan = read.planner.plan_commits(partition, after_slot, end.slot)
             else:
                 held = range(partition.log_start_offset, partition.high_watermark)
-                wanted = _range(key, held, topic_id, begin, end, loss)
+                wanted = _range(key, held, topic_id, begin=begin, end=end, loss=loss)
                 if not wanted:
                     continue
                 plan = read.planner.plan(partition, wanted.start, wanted.stop)
@@ -365,7 +374,7 @@ def _request(options: Options) -> ReadRequest:
 
 
 def _range(
-    key: TopicPartition, held: range, topic_id: str, begin: StreamOffsets, end: StreamOffsets, loss: DataLoss
+    key: TopicPartition, held: range, topic_id: str, *, begin: StreamOffsets, end: StreamOffsets, loss: DataLoss
 ) -> range:
     """Return the offsets of a partition to read. A new topic is read from its first offset.
 
@@ -389,4 +398,4 @@ def _range(
             f"the micro-batch ends at offset {last} of partition {key.topic}-{key.partition}, before its start at "
             f"offset {start}; {_BACKWARDS}"
         )
-    return range(first_offset(key, held.start, start or 0, last, loss), last)
+    return range(first_offset(key, held.start, start or 0, end=last, loss=loss), last)

@@ -56,7 +56,15 @@ def test_rows_of_every_type_and_layout_are_stored_as_they_are(data: st.DataObjec
     conformed.validate(full=True)
     expected = pa.array(values, topic.field("x").type).to_pylist()
     assert conformed["x"].to_pylist() == expected
-    rows = read_data_file(encode_data_file(conformed), topic, None, 0, None, len(values), "x.parquet")
+    rows = read_data_file(
+        encode_data_file(conformed),
+        topic,
+        None,
+        first_row=0,
+        row_count=None,
+        expected_rows=len(values),
+        name="x.parquet",
+    )
     assert [row["x"] for batch in rows for row in batch.to_pylist()] == expected
 
 

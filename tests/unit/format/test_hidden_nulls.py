@@ -34,7 +34,9 @@ def marked(validity: int) -> pa.StructArray:
 def stored(column: pa.Array, data_type: pa.DataType) -> list[object]:
     schema = pa.schema([pa.field("column", data_type)])
     table = conform(pa.table({"column": column}), schema)
-    batches = read_data_file(encode_data_file(table), schema, None, 0, None, table.num_rows, "file")
+    batches = read_data_file(
+        encode_data_file(table), schema, None, first_row=0, row_count=None, expected_rows=table.num_rows, name="file"
+    )
     return [row["column"] for batch in batches for row in batch.to_pylist()]
 
 

@@ -294,7 +294,15 @@ def test_values_are_cast_where_nothing_is_lost(values: list[Any], found: pa.Data
     assert conformed.schema.equals(topic)
     conformed.validate(full=True)
     assert conformed["x"].to_pylist() == one_column(values, expected)["x"].to_pylist()
-    rows = read_data_file(encode_data_file(conformed), topic, None, 0, None, len(values), "x.parquet")
+    rows = read_data_file(
+        encode_data_file(conformed),
+        topic,
+        None,
+        first_row=0,
+        row_count=None,
+        expected_rows=len(values),
+        name="x.parquet",
+    )
     assert pa.Table.from_batches(rows).equals(conformed)
 
 

@@ -51,7 +51,7 @@ def with_nulls(value: Any) -> Any:
 
 
 def read(body: bytes, schema: pa.Schema, rows: int) -> list[dict[str, Any]]:
-    batches = read_data_file(body, schema, None, 0, None, rows, "f.parquet")
+    batches = read_data_file(body, schema, None, first_row=0, row_count=None, expected_rows=rows, name="f.parquet")
     return pa.Table.from_batches(batches, schema=schema).to_pylist()
 
 
@@ -131,7 +131,17 @@ def test_a_new_column_may_be_null_also_if_its_parts_may_not(rows: Any) -> None:
     expected = conform(table, merged).to_pylist()
 
     of_writer = encode_data_file(conform(table, merged))
-    batches = list(read_data_file(encode_data_file(table), merged, None, 0, None, len(ROWS), "f.parquet"))
+    batches = list(
+        read_data_file(
+            encode_data_file(table),
+            merged,
+            None,
+            first_row=0,
+            row_count=None,
+            expected_rows=len(ROWS),
+            name="f.parquet",
+        )
+    )
     rewritten = encode_data_file(pa.Table.from_batches(batches, schema=merged))
 
     assert read(of_writer, merged, len(ROWS)) == read(rewritten, merged, len(ROWS)) == expected

@@ -162,7 +162,7 @@ def test_a_limit_below_one_transaction_gives_way_and_all_is_read(steps: list[tup
         def limit(offsets: int, starts: dict[int, int] = starts) -> dict[int, int]:
             return {number: min(bounds[number], starts[number] + offsets) for number in range(PARTITIONS)}
 
-        ends = limited_consistent_ends(store.indexes, partitions, starts, bounds, limit, most)
+        ends = limited_consistent_ends(store.indexes, partitions, starts, ends=bounds, limit=limit, max_offsets=most)
         assert splits_nothing(rows, origin, ends)
         if ends == starts:
             break

@@ -43,7 +43,7 @@ def batch_of(table: pa.Table, most_columns: int = 32) -> Batch:
 
 
 def is_read(predicate: Predicate, batch: Batch) -> bool:
-    return may_be_wanted(predicate, "t", PLACE, batch, 0, batch.end_offset)
+    return may_be_wanted(predicate, "t", PLACE, batch=batch, start=0, end=batch.end_offset)
 
 
 def rows_with(name: str, values: list[Any]) -> list[Row]:
@@ -121,7 +121,7 @@ def file_of(table: pa.Table, group_rows: int) -> DataFile:
     """A data file with row groups of so many rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data_file, "ROW_GROUP_ROWS", group_rows)
-        return DataFile(encode_data_file(table), SCHEMA, table.num_rows, "t/x")
+        return DataFile(encode_data_file(table), SCHEMA, table.num_rows, name="t/x")
 
 
 def rows_read(predicate: Predicate, file: DataFile, found: list[Row]) -> tuple[list[Row], list[Row]]:
@@ -181,7 +181,7 @@ def test_row_groups_of_floats_without_nan_are_skipped_below_and_by_nulls(name: s
 def test_a_column_of_another_type_in_the_file_is_not_trusted() -> None:
     whole = pa.table({"whole": pa.array([1, 2], pa.int32())})
     stored = pa.schema([("whole", pa.string())])
-    file = DataFile(encode_data_file(whole), stored, 2, "t/x")
+    file = DataFile(encode_data_file(whole), stored, 2, name="t/x")
 
     assert len(file.row_groups(lambda bounds: bounds("whole").least is not None)) == 0
     assert len(file.row_groups(lambda bounds: bounds("other").least is not None)) == 0
@@ -192,6 +192,6 @@ def test_a_column_whose_name_is_the_path_of_another_is_not_trusted() -> None:
     place: Any = pa.struct([("b", pa.int64())])
     schema = pa.schema([pa.field("a", place), pa.field("a.b", pa.int64())])
     table = pa.Table.from_pylist([{"a": {"b": 1}, "a.b": 7}], schema=schema)
-    file = DataFile(encode_data_file(table), schema, 1, "t/x")
+    file = DataFile(encode_data_file(table), schema, 1, name="t/x")
 
     assert len(file.row_groups(lambda bounds: bounds("a.b") == UNKNOWN)) == 1

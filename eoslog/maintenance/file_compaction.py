@@ -2,8 +2,9 @@
 
 Offsets, sequences, slots and outcomes do not change. Every reader sees the same rows as before, with one exception: the
 new files of a published topic hold no aborted rows and no rows below the log start, because other engines read all rows
-of a file. So ``read_uncommitted`` of such a topic shows aborted rows only until then. A rewrite at least doubles the
-size of its largest input. So each row is rewritten only a few times, however often compaction runs.
+of a file. So ``read_uncommitted`` of such a topic shows aborted rows only until then. A rewrite of more
+than 8 MiB at least doubles the size of its largest input, and segments are joined only if the number of their batches
+at least doubles. So each row is rewritten only a few times, however often compaction runs.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _SEALED_AT_ONCE = 16
 """A compacted segment has at most this many times ``segment_batches``, because readers load its whole index."""
 _FEWEST_JOINED = 4
 """A sealer joins at least this many segments at once, so that most seals cost no rewrite."""
-_MOST_JOINED_BYTES = 8 << 20
-"""The largest total size of the data files in the segments that a sealer joins (bytes)."""
+_SMALL_BYTES = 8 << 20
+"""Data files of at most this total size are cheap to rewrite (bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def join_small_segments(session: Session, partitions: Collection[PartitionId]) -
     """
 
     def plan(topic: Topic, partition: Partition) -> Iterator[FileCompaction]:
-        most_bytes = min(topic.config.segment_bytes, _MOST_JOINED_BYTES)
+        most_bytes = min(topic.config.segment_bytes, _SMALL_BYTES)
         for segments in _segments_together(topic, partition, most_bytes):
             if len(segments) >= _FEWEST_JOINED:
                 run = SegmentRun(topic, partition.id.partition, tuple(segments))
@@ -209,7 +210,10 @@ class FileCompaction:
             yield from ([source] for source in sources)
             return
         for chunk in limited_groups(sources, Limit(lambda source: source.file.length, self.target_file_bytes)):
-            yield from doubling_runs(chunk, lambda source: source.file.length)
+            if sum(source.file.length for source in chunk) <= _SMALL_BYTES:
+                yield chunk
+            else:
+                yield from doubling_runs(chunk, lambda source: source.file.length)
 
     def _keeps(self, batch: Batch) -> bool:
         """Return True if new files hold rows of a batch."""

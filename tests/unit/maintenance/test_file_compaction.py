@@ -289,6 +289,18 @@ def test_files_that_are_large_enough_stay_in_the_new_index(store: Store) -> None
     assert [each.bytes_written for each in report.compacted] == [0]
 
 
+def test_a_segment_is_not_read_again_and_again_for_small_files_of_unlike_sizes(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=6))
+    rng = random.Random(1)
+    produce(store, 2, values=lambda number: rng.randbytes(100_000 if number == 0 else 10))
+    seal(store)
+
+    compact(store)
+
+    assert [each.file_count for each in partition(store).sealed] == [1]
+
+
 def test_compacted_files_are_at_most_as_large_as_wanted(store: Store) -> None:
     one = next(batch.file.length for batch in _index(store, 0) if batch.file is not None)
 

@@ -381,8 +381,9 @@ class Store(Session):
 
         Args:
             isolation_level: ``read_committed`` if None; ``snapshot`` if a slot or a timestamp is given.
-            columns: the columns to read. Topics of columns also have ``_topic, _partition, _offset, _timestamp``. Every
-                topic has ``_transactional_id, _producer_id, _producer_epoch, _sequence, _control, _slot,
+            columns: the columns to read. If None: a topic's own columns, and of Kafka records those of Spark's Kafka
+                connector with ``headers``. Topics of columns also have ``_topic, _partition, _offset, _timestamp``.
+                Every topic has ``_transactional_id, _producer_id, _producer_epoch, _sequence, _control, _slot,
                 _commit_timestamp`` (see ``read.columns.TRANSACTION_COLUMNS``).
             partitions: the partitions to read; all if None.
             starting_offsets: the first offset to read, by partition (inclusive). Default: the log start.

@@ -405,7 +405,8 @@ class Producer:
         becomes a column if it has a name.
 
         A topic of Kafka records takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and ``partition``; all
-        but ``value`` may be absent. A topic of columns takes its own columns, and optionally ``_partition``.
+        but ``value`` may be absent. The columns ``topic``, ``offset`` and ``timestampType`` of a scan are left out. So
+        ``send_table(topic, store.scan(other))`` keeps each record with its partition. A topic of columns takes its own columns, and optionally ``_partition``.
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState

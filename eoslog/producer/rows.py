@@ -29,13 +29,21 @@ RecordRow: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes |
 """The key, value, headers and timestamp (ms) of a Kafka record. A plain tuple: one is made for each record sent."""
 
 
+_RECORDS_PLACE = frozenset({"topic", "offset", "timestampType"})
+"""The columns of a scan that say where Kafka records were read."""
+
+
 def rows_of(topic: Topic, rows: ArrowStream | pa.RecordBatch) -> pa.Table:
-    """Return all rows of a stream.
+    """Return all rows of a stream, in the columns that a writer gives.
 
     Raises:
         SchemaMismatch: the object has no stream of rows.
     """
-    return table_of(rows, f"topic {topic.topic}: send_table()")
+    table = table_of(rows, f"topic {topic.topic}: send_table()")
+    if topic.topic_schema.kind != "records":
+        return table
+    # The transaction columns stay, and are refused: a control row would become a tombstone.
+    return table.select([index for index, name in enumerate(table.schema.names) if name not in _RECORDS_PLACE])
 
 
 def record_row(
@@ -213,7 +221,7 @@ def _with_explicit(topic: Topic, partition_ids: npt.NDArray[np.int32], explicit:
     return np.where(given, chosen, partition_ids).astype(np.int32)
 
 
-_RECORDS_POSITION = frozenset({"topic", "offset", "timestampType", *TRANSACTION_COLUMNS.names})
+_RECORDS_POSITION = _RECORDS_PLACE | {*TRANSACTION_COLUMNS.names}
 _COLUMNS_POSITION = RESERVED_NAMES
 _STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 _TO_MILLISECONDS = pc.CastOptions(_STORED_TIMESTAMP, allow_time_truncate=True)

@@ -67,14 +67,12 @@ def available_columns(topic: Topic) -> pa.Schema:
     return pa.schema([*stored_schema(topic), *PLACE_COLUMNS, *TRANSACTION_COLUMNS])
 
 
-def default_columns(
-    topic: Topic, *, place: bool = False, headers: bool = False, transaction: bool = False
-) -> pa.Schema:
+def default_columns(topic: Topic, *, place: bool = False, headers: bool = True, transaction: bool = False) -> pa.Schema:
     """Return the columns that a reader gets if it does not choose columns.
 
     Args:
         place: add the columns ``_topic, _partition, _offset, _timestamp`` (topics of columns only).
-        headers: add the column ``headers`` (Kafka records only).
+        headers: include the column ``headers`` (Kafka records only). Spark's connector leaves it out by default.
         transaction: add ``TRANSACTION_COLUMNS``.
     """
     if topic.topic_schema.kind == "records":

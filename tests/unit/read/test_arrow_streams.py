@@ -157,6 +157,31 @@ def test_a_scan_can_be_sent_to_another_topic(store: Store) -> None:
     assert store.scan("copy").to_table().to_pylist() == store.scan("t").to_table().to_pylist()
 
 
+def test_a_scan_of_records_can_be_sent_to_another_topic_with_their_headers_timestamps_and_partitions() -> None:
+    store = connect("memory://records")
+    store.admin.create_topic("records", partitions=2)
+    store.admin.create_topic("copy", partitions=2)
+    with store.producer() as producer:
+        headers = [("trace", b"1"), ("trace", None)]
+        producer.send("records", b"value", key=b"key", partition=1, headers=headers, timestamp=1_700_000_000_123)
+        producer.send("records", None, key=b"key", partition=0, timestamp=0)
+
+        producer.flush()
+        producer.send_table("copy", store.scan("records"))
+
+    copied, sent = (store.scan(topic).to_table().drop_columns("topic") for topic in ("copy", "records"))
+    assert copied == sent
+    assert copied["headers"].to_pylist()[1] == [{"key": "trace", "value": b"1"}, {"key": "trace", "value": None}]
+
+
+def test_a_scan_with_control_rows_cannot_be_sent_as_they_would_become_tombstones() -> None:
+    store = connect("memory://markers")
+    store.admin.create_topic("records")
+
+    with store.producer() as producer, pytest.raises(SchemaMismatch, match="_transactional_id"):
+        producer.send_table("records", store.scan("records", include_control_rows=True))
+
+
 @pytest.mark.parametrize("rows", [[{"id": 1}], {"id": [1]}, "rows", None])
 def test_rows_that_are_no_stream_are_refused(store: Store, rows: Any) -> None:
     with store.producer() as producer, pytest.raises(SchemaMismatch, match="__arrow_c_stream__"):

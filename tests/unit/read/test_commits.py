@@ -71,6 +71,15 @@ def test_a_commit_is_all_that_its_slot_committed_over_the_topics(store: Store, w
     assert two.scan("a").to_table().num_rows == 0
 
 
+def test_the_tables_of_a_commit_have_the_headers_of_its_records(store: Store) -> None:
+    with store.producer() as producer:
+        producer.send("a", b"x", headers=[("trace", b"1")])
+
+    (commit,) = store.commits(["a"])
+
+    assert commit.to_tables()["a"]["headers"].to_pylist() == [[{"key": "trace", "value": b"1"}]]
+
+
 def test_an_open_transaction_holds_nobody_back_and_comes_when_it_commits(store: Store) -> None:
     slow = store.producer("slow")
     slow.init_transactions()

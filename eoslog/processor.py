@@ -34,6 +34,7 @@ from eoslog.errors import (
     UnsupportedFormat,
     Wakeup,
 )
+from eoslog.format.json_values import to_json
 from eoslog.producer.producer import Producer
 from eoslog.session.client_options import named_options
 from eoslog.session.session import Session, find_topic
@@ -50,13 +51,15 @@ _SESSION_TIMEOUT_MS = 45_000
 _OWN_OPTIONS = ("config", "enable_auto_commit", "group_id", "isolation_level", "max_poll_records", "transactional_id")
 _CONVERTERS = ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer")
 _NOT_OF_A_RECORD = (
+    AbortableError,
+    RetriableError,
     ApplicationRecoverableError,
     StoreAccessDenied,
     NotAStore,
     CorruptRecord,
     UnsupportedFormat,
 )
-"""Errors of the producer for which no record is the reason. They end the run."""
+"""Errors of the producer for which no record is the reason. All but the first two end the run."""
 
 
 class ProcessorOutput:
@@ -79,7 +82,7 @@ Process = Callable[[list[ConsumerRecord], ProcessorOutput], object]
 
 
 class _ProcessFailed(Exception):
-    """The function of the application raised an exception."""
+    """The function of the application raised an exception, or hid one of the producer."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -451,12 +454,20 @@ class _Clients:
         return True
 
     def _work(self, work: Callable[[], object]) -> None:
+        failed: Exception | None = None
         try:
             work()
-        except (AbortableError, RetriableError, *_NOT_OF_A_RECORD):
+        except _NOT_OF_A_RECORD:
             raise
         except Exception as error:
-            raise _ProcessFailed(error) from None
+            failed = error
+        # The function may have hidden the producer's error, or put it into an exception of its own.
+        hidden = self._producer.error
+        if isinstance(hidden, _NOT_OF_A_RECORD):
+            raise hidden
+        failure = hidden if failed is None else failed
+        if failure is not None:
+            raise _ProcessFailed(failure)
 
     def _go_back(self) -> None:
         self.repeated(self._producer.abort_transaction)
@@ -520,7 +531,7 @@ def _bytes_of(value: Any) -> bytes | None:
     """Return bytes as they are, and the key or row of a topic of columns as JSON."""
     if value is None or isinstance(value, bytes):
         return value
-    return json.dumps(value, default=str, ensure_ascii=False).encode(errors="replace")
+    return json.dumps(to_json(value), ensure_ascii=False).encode()
 
 
 def _place_of(record: ConsumerRecord) -> str:

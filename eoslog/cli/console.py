@@ -15,7 +15,6 @@ import pyarrow as pa
 
 import eoslog
 from eoslog.cli import completion
-from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import COUNT, NATURAL, Group, Session, group_option, pass_session, transactional_id_option
 from eoslog.cli.rendering import json_text, progress, shown
 from eoslog.errors import (
@@ -26,6 +25,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
+from eoslog.format.json_values import rows_of_json, to_json
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.state.store_state import Topic
 from eoslog.wording import counted

@@ -16,7 +16,6 @@ import click
 
 from eoslog.admin.transaction_descriptions import count_transactional_ids
 from eoslog.cli import completion
-from eoslog.cli.json_values import to_json
 from eoslog.cli.options import (
     COUNT,
     Command,
@@ -39,6 +38,7 @@ from eoslog.cli.rendering import (
     time_shown,
 )
 from eoslog.errors import EosLogError, RetriableError
+from eoslog.format.json_values import to_json
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.maintenance.append_service import AppendService
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport

@@ -18,10 +18,10 @@ from pyarrow import csv
 
 import eoslog
 from eoslog.cli import completion
-from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import NATURAL, Command, Session, pass_session, transactional_id_option
 from eoslog.cli.rendering import progress
 from eoslog.errors import InvalidRequest, SchemaMismatch, TransactionalIdNotFound
+from eoslog.format.json_values import rows_of_json, to_json
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns

@@ -208,6 +208,20 @@ class Producer:
                 )
 
     @property
+    def state(self) -> str:
+        """The phase of this producer, as its ``repr`` shows it: ``uninitialized``, ``ready``, ``in transaction``, ...
+
+        After an error of a transaction it is ``abortable error`` (abort the transaction) or ``fatal error`` (close the
+        producer). Kafka's client keeps the same states (``TransactionManager.State``).
+        """
+        return self._lifecycle.phase.value
+
+    @property
+    def error(self) -> EosLogError | None:
+        """The error with which the transaction or the producer has failed; None if ``state`` names no error."""
+        return self._lifecycle.error
+
+    @property
     def producer_id(self) -> int:
         """The producer id; -1 before ``init_transactions``."""
         return self._requests.identity.producer_id if self._requests.identity else -1
@@ -405,8 +419,9 @@ class Producer:
         becomes a column if it has a name.
 
         A topic of Kafka records takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and ``partition``; all
-        but ``value`` may be absent. The columns ``topic``, ``offset`` and ``timestampType`` of a scan are left out. So
-        ``send_table(topic, store.scan(other))`` keeps each record with its partition. A topic of columns takes its own columns, and optionally ``_partition``.
+        but ``value`` may be absent. The columns ``topic``, ``offset`` and ``timestampType`` of a scan are left out, so
+        ``send_table(topic, store.scan(other))`` sends each record to its partition. A topic of columns takes its own
+        columns, and optionally ``_partition``.
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState

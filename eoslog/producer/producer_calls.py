@@ -105,6 +105,11 @@ class ProducerLifecycle:
         """True if the transaction or the producer has failed, so that nothing can be written."""
         return self.phase in (ProducerPhase.ABORTABLE_ERROR, ProducerPhase.FATAL_ERROR)
 
+    @property
+    def error(self) -> EosLogError | None:
+        """The error with which the transaction or the producer has failed."""
+        return self._error if self.has_failed else None
+
     def enter(self, phase: ProducerPhase, call: str) -> None:
         """Enter the phase of a user's call.
 

@@ -26,13 +26,13 @@ class IsolationLevel(StrEnum):
 
     @classmethod
     def of(cls, value: str | IsolationLevel) -> IsolationLevel:
-        """Return the level of this name.
+        """Return the level of this name, in upper or lower case: Kafka's ``IsolationLevel`` has upper case.
 
         Raises:
             InvalidOption: there is no level of this name.
         """
         try:
-            return cls(value if isinstance(value, str) else "")
+            return cls(value.lower() if isinstance(value, str) else "")
         except ValueError:
             levels = ", ".join(level.value for level in cls)
             raise InvalidOption(f"isolation level {quoted(value)} is unknown. Use one of: {levels}") from None

@@ -12,6 +12,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.group_entries import LONGEST_METADATA, GroupOffset, GroupOffsets
 from eoslog.state.names import TopicPartition, check_id, is_text, topic_partition
 from eoslog.state.store_state import StoreState
+from eoslog.state.topics import topic_named
 from eoslog.wording import quoted, shortened
 
 
@@ -149,11 +150,14 @@ def group_offsets(
     topic_ids = dict(group.topic_ids)
     found = []
     for partition, position in offsets_given(offsets).items():
-        topic, _ = partition_named(state, partition)
+        topic = topic_named(state, partition.topic)
+        # Before the partition is looked up: the new topic may have fewer of them.
         if topic_ids.get(topic.topic, topic.topic_id) != topic.topic_id:
             raise UnknownTopicOrPartition(
-                f"topic {topic.topic} was deleted and created again since its records were read"
+                f"topic {topic.topic} was deleted and created again since its records were read. Their offsets are not "
+                "those of the new topic. The next poll, or the next run of a processor, reads the new topic"
             )
+        partition_named(state, partition)
         found.append(
             GroupOffset(
                 topic_id=topic.topic_id,

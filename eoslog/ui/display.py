@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.cli.json_values import to_json
 from eoslog.cli.rendering import duration_shown, shown, size_shown
+from eoslog.format.json_values import to_json
 
 CELL_BYTES = 160
 """How many bytes of a value a list shows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,14 @@ import pytest
 from eoslog import Consumer, ConsumerRecord, Processor, ProcessorOutput, Store, TopicConfig, TopicPartition
 from eoslog.errors import (
     InvalidOption,
+    InvalidProducerEpoch,
     ProducerFenced,
     RequestTimedOut,
     StoreAccessDenied,
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
+from eoslog.format.json_values import row_of_json
 from tests.unit.support.world import SLOTS, FaultyStore, World
 
 RECORDS = 40
@@ -143,10 +147,11 @@ def test_a_row_that_the_producer_refuses_is_a_failure_of_its_record(store: Store
 
 
 def test_a_row_of_a_topic_of_columns_is_a_dead_letter_in_json(store: Store) -> None:
-    schema = pa.schema([pa.field("n", pa.int64()), pa.field("day", pa.date32())])
+    schema = pa.schema({"n": pa.int64(), "day": pa.date32(), "ratio": pa.float64(), "bytes": pa.binary()})
     store.admin.create_topic("columns", schema=schema)
+    row = {"n": 1, "day": date(1970, 1, 1), "ratio": math.nan, "bytes": b"\xff"}
     with store.producer() as producer:
-        producer.send_table("columns", pa.table({"n": [1], "day": pa.array([0], pa.date32())}, schema=schema))
+        producer.send_table("columns", pa.Table.from_pylist([row], schema=schema))
 
     def fails(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
         raise ValueError
@@ -154,7 +159,30 @@ def test_a_row_of_a_topic_of_columns_is_a_dead_letter_in_json(store: Store) -> N
     options = {"group_id": "g", "transactional_id": "p", "dead_letter_topic": "dead"}
     store.processor("columns", fails, **options).run_available()  # type: ignore[arg-type]
 
-    assert [json.loads(value) for value in values(store, "dead")] == [{"n": 1, "day": "1970-01-01"}]
+    (letter,) = values(store, "dead")
+    assert row_of_json(letter, schema) | {"ratio": 0} == row | {"ratio": 0}
+    assert json.loads(letter) == {"n": 1, "day": "1970-01-01", "ratio": "NaN", "bytes": {"base64": "/w=="}}
+
+
+@pytest.mark.parametrize("dead_letter_topic", [None, "dead"])
+def test_a_topic_that_is_created_again_ends_the_run_and_the_next_one_reads_the_new_topic(
+    store: Store, dead_letter_topic: str | None
+) -> None:
+    """Kafka Streams ends, too, if a source topic is deleted (``MissingSourceTopicException``)."""
+
+    def recreates(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
+        store.admin.delete_topic("in")
+        store.admin.create_topic("in")
+        with store.producer() as producer:
+            producer.send("in", b"new")
+
+    with pytest.raises(UnknownTopicOrPartition, match=r"topic in was deleted and created again .* The next poll"):
+        processor(store, recreates, dead_letter_topic=dead_letter_topic).run_available()
+
+    assert values(store) == values(store, "dead") == []
+    assert processor(store).run_available() == 1
+    assert values(store) == [b"out:new"]
 
 
 def test_records_of_a_transaction_that_another_process_aborts_are_processed_again(store: Store, world: World) -> None:
@@ -186,6 +214,74 @@ def test_seek_to_committed_goes_back_to_where_the_consumer_began_if_the_group_ha
 
     assert [record.value for record in consumer.poll(0)] == [b"new"]
     consumer.close()
+
+
+class Wrapped(Exception):
+    """The exception of a library through which the function sends."""
+
+
+def test_an_abort_by_another_process_is_no_fault_of_the_record_though_the_function_wraps_its_error(
+    store: Store, world: World
+) -> None:
+    aborts = iter([True, True])  # of the first records together, and of the first one alone
+
+    def wraps(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
+        output.flush()
+        if next(aborts, False):
+            world.process().admin.abort_transaction("p")
+            try:
+                copy(records, output)
+                output.flush()
+            except InvalidProducerEpoch as error:
+                raise Wrapped from error
+
+    options = {"dead_letter_topic": "dead", "producer_options": {"staged": False}}
+    assert processor(store, wraps, **options).run_available() == RECORDS
+
+    assert values(store) == EXPECTED
+    assert values(store, "dead") == []
+
+
+def test_a_fence_ends_the_run_though_the_function_wraps_its_error(store: Store, world: World) -> None:
+    def wraps(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
+        world.process().producer("p").init_transactions()
+        try:
+            output.flush()
+        except ProducerFenced as error:
+            raise Wrapped from error
+
+    options = {"dead_letter_topic": "dead", "producer_options": {"staged": False}}
+    with pytest.raises(ProducerFenced):
+        processor(store, wraps, **options).run_available()
+
+    assert values(store) == values(store, "dead") == []
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_row_that_the_flush_refuses_is_a_failure_of_its_record_though_the_function_wraps_or_hides_the_error(
+    store: Store, hides: bool
+) -> None:
+    schema = pa.schema({"n": pa.int64()})
+
+    def wraps(records: list[ConsumerRecord], output: ProcessorOutput) -> None:
+        copy(records, output)
+        for record in records:
+            if record.value == b"3":
+                if "numbers" not in store.admin.list_topics():
+                    store.admin.create_topic("numbers", schema=schema)
+                output.send_table("numbers", pa.table({"n": [3]}, schema=schema))
+                store.admin.delete_topic("numbers")
+                try:
+                    output.flush()
+                except UnknownTopicOrPartition as error:
+                    if not hides:
+                        raise Wrapped from error
+
+    options = {"dead_letter_topic": "dead", "producer_options": {"staged": False}}
+    assert processor(store, wraps, **options).run_available() == RECORDS
+    assert values(store, "dead") == [b"3"]
 
 
 def test_a_successor_fences_a_processor(store: Store, world: World) -> None:

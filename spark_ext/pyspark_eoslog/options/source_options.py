@@ -287,7 +287,7 @@ def _isolation(options: Mapping[str, str]) -> IsolationLevel:
             )
         given = of_kafka
     if given is not None:
-        return IsolationLevel.of(given.strip().lower())
+        return IsolationLevel.of(given.strip())
     travels = any(name in options for name in ("slot", "versionasof", "timestampasof"))
     return IsolationLevel.SNAPSHOT if travels else IsolationLevel.READ_COMMITTED
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eoslog.cli.json_values import row_of_json, to_json
 from eoslog.errors import SchemaMismatch
+from eoslog.format.json_values import row_of_json, to_json
 
 
 def read(value: Any, data_type: pa.DataType) -> Any:

@@ -34,7 +34,7 @@ _LINES_AT_ONCE = 10_000
 _RECORDS_A_POLL = 2_000
 _LONGEST_POLL_S = 1.0
 _COMMIT_EVERY_MS = 5_000
-_LEVEL = click.Choice(["read_committed", "read_uncommitted"])
+_LEVEL = click.Choice(["read_committed", "read_uncommitted"], case_sensitive=False)
 _SECONDS = click.FloatRange(min=0)
 
 console = Group("console", help="Produce from standard input, consume to standard output.")

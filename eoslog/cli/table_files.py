@@ -42,7 +42,7 @@ _INSTEAD = "choose other columns with --columns, or export to Parquet or JSON"
 _format_option = click.option(
     "--format", type=click.Choice(FORMATS), help="The format, if the name of FILE does not tell it."
 )
-_LEVEL = click.Choice([level.value for level in IsolationLevel])
+_LEVEL = click.Choice([level.value for level in IsolationLevel], case_sensitive=False)
 _DEFAULT_LEVEL = "By default read_committed; snapshot with --slot or --timestamp."
 _VERSION = "The version of the import. If this or a later one was committed, nothing is imported."
 

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from eoslog import errors
-from eoslog.errors import IllegalState, InvalidRequest, InvalidTransactionTimeout, TransactionAborted
+from eoslog.errors import (
+    IllegalState,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    ProducerFenced,
+    TransactionAborted,
+    UnknownTopicOrPartition,
+)
 from eoslog.producer.producer import Producer
 from eoslog.producer.producer_calls import ProducerLifecycle, ProducerPhase
 from eoslog.session.positions import GroupMetadata
@@ -208,6 +215,31 @@ def test_a_wrong_call_leaves_the_producer_as_it_was(store: Store, wrong: str) ->
     producer.commit_transaction()
 
     assert values(store) == [b"v", b"w"]
+
+
+def test_the_state_names_the_next_call_and_the_error_why_a_transaction_must_be_aborted(store: Store) -> None:
+    producer = store.producer("tx")
+    assert producer.state == "uninitialized"
+    producer.init_transactions()
+    assert producer.state == "ready"
+    producer.begin_transaction()
+    assert (producer.state, producer.error) == ("in transaction", None)
+    producer.send("t", b"v")
+    store.admin.delete_topic("t")
+
+    with pytest.raises(UnknownTopicOrPartition) as refused:
+        producer.flush()
+
+    assert (producer.state, producer.error) == ("abortable error", refused.value)
+    producer.abort_transaction()
+    assert (producer.state, producer.error) == ("ready", None)
+    store.producer("tx").init_transactions()
+    producer.begin_transaction()
+    with pytest.raises(ProducerFenced) as fenced:
+        producer.commit_transaction(version=1)
+    assert (producer.state, producer.error) == ("fatal error", fenced.value)
+    producer.close()
+    assert producer.state == "closed"
 
 
 @pytest.mark.scenario(158)

@@ -16,6 +16,7 @@ import eoslog
 from eoslog import errors
 from eoslog.consumer.consumer import Consumer
 from eoslog.producer.producer import Producer
+from eoslog.read.isolation import IsolationLevel
 from eoslog.session import client_options
 from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG
 from eoslog.storage.s3_options import S3Options
@@ -144,7 +145,7 @@ def test_the_configuration_of_a_consumer_becomes_options(store: Store, opened: l
         "group.id": "g",
         "auto.offset.reset": "smallest",
         "enable.auto.commit": "false",
-        "isolation.level": "read_uncommitted",
+        "isolation.level": "READ_UNCOMMITTED",
         "session.timeout.ms": 6_000,
         "max.poll.interval.ms": 300_000,
     }
@@ -155,7 +156,7 @@ def test_the_configuration_of_a_consumer_becomes_options(store: Store, opened: l
     assert options["id"] == "g"
     assert options["auto_offset_reset"] == "earliest"
     assert options["enable_auto_commit"] is False
-    assert options["isolation_level"] == "read_uncommitted"
+    assert IsolationLevel.of(options["isolation_level"]) is IsolationLevel.READ_UNCOMMITTED
     assert options["session_timeout_ms"] == 300_000
     assert options["max_poll_records"] == 3
 

@@ -255,6 +255,7 @@ def scanned(store: Store) -> Store:
     [
         ("read_committed", [(0, b"c0"), (1, b"c1")]),
         ("snapshot", [(0, b"c0"), (1, b"c1"), (8, b"i")]),
+        ("READ_COMMITTED", [(0, b"c0"), (1, b"c1")]),  # as Kafka's enumeration spells it
         (
             "read_uncommitted",
             [(0, b"c0"), (1, b"c1"), (3, b"a0"), (4, b"a1"), (6, b"o0"), (7, b"o1"), (8, b"i")],

@@ -279,19 +279,23 @@ class Processor:
             return
 
         process_id = os.getpid()
+        is_running = True
 
         def stop(number: int, frame: FrameType | None) -> None:
-            if os.getpid() == process_id:
+            if is_running and os.getpid() == process_id:
                 self.stop()
                 return
-            # A child that the function forked has inherited this handler. End it as if there was none.
+            # A child that the function forked has inherited this handler, or an interrupt has left it here. End the
+            # process as if there was no handler.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
-        signal.signal(signal.SIGTERM, stop)
         try:
+            signal.signal(signal.SIGTERM, stop)
             yield
         finally:
+            # First, and without a call: no interrupt comes before it.
+            is_running = False
             if signal.getsignal(signal.SIGTERM) is stop:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

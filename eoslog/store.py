@@ -200,6 +200,7 @@ class Store(Session):
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         linger_ms: Natural | None = None,
+        fail_on_send_error: bool = False,
     ) -> Producer:
         """Open a producer. It is transactional if it has a transactional id, otherwise idempotent.
 
@@ -221,6 +222,9 @@ class Store(Session):
                 get None. A key of None stays no key, and a value of None stays a tombstone.
             linger_ms: a thread flushes waiting rows, at the latest this time after the first row was sent (ms). None:
                 rows wait for a flush, a commit, a full buffer or the close.
+            fail_on_send_error: a record that ``send`` or ``send_table`` refuses fails the transaction, also if the
+                program catches the error. Then the commit raises ``TransactionAbortable``. By default the refused
+                record is left out, and the commit succeeds.
 
         Raises:
             InvalidOption, InvalidRequest
@@ -239,6 +243,7 @@ class Store(Session):
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             linger_ms=linger_ms,
+            fail_on_send_error=fail_on_send_error,
         )
 
     @named_options("a consumer", CONSUMER_CONFIG)

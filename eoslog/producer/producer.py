@@ -19,8 +19,10 @@ import pyarrow as pa
 from eoslog.arguments import Count, Natural, TimeLimit, TransactionTimeout
 from eoslog.errors import (
     ApplicationRecoverableError,
+    ConcurrentAccess,
     DeliveryTimedOut,
     EosLogError,
+    FatalError,
     IllegalState,
     InvalidOption,
     InvalidProducerEpoch,
@@ -100,6 +102,7 @@ class Producer:
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         linger_ms: Natural | None = None,
+        fail_on_send_error: bool = False,
     ) -> None:
         check_callable("key_serializer", key_serializer)
         check_callable("value_serializer", value_serializer)
@@ -107,6 +110,8 @@ class Producer:
             raise InvalidOption(
                 "linger_ms does not apply to a staged producer: only the commit appends its rows. Leave it out"
             )
+        if fail_on_send_error and transactional_id is None:
+            raise InvalidOption("fail_on_send_error needs a transactional_id: without one there is nothing to abort")
         if transactional_id is not None:
             check_id("transactional id", transactional_id)
         elif staged:
@@ -116,6 +121,7 @@ class Producer:
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._serializes = key_serializer is not None or value_serializer is not None
+        self._fails_on_send_error = fail_on_send_error
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._home = HomeProcess("producer")
@@ -341,43 +347,65 @@ class Producer:
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState
-            SerializationFailed: a serializer raised an error. The transaction, if any, stays open.
+            SerializationFailed: a serializer raised an error.
             The errors of ``flush``: a send to a full buffer flushes it first.
+
+            A record that is refused before a flush is left out. The transaction stays open, and its commit succeeds
+            without the record. With ``fail_on_send_error`` the transaction can only be aborted.
         """
-        self._home.check("send()")
-        if on_delivery is not None and not callable(on_delivery):
-            raise InvalidRequest(f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}")
-        # Serializers are the application's code: run them before the call is entered, and before the record is added.
-        if self._serializes:
-            key = serialized(topic, "key", self._key_serializer, key)
-            value = serialized(topic, "value", self._value_serializer, value)
-        calls = self._calls
-        exclusive = calls.exclusive
-        call = Call("send()")
         try:
+            self._home.check("send()")
+            if on_delivery is not None and not callable(on_delivery):
+                raise InvalidRequest(
+                    f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}"
+                )
+            # Serializers are the application's code. Run them before the call is entered and the record is added.
+            if self._serializes:
+                key = serialized(topic, "key", self._key_serializer, key)
+                value = serialized(topic, "value", self._value_serializer, value)
+            calls = self._calls
+            exclusive = calls.exclusive
+            call = Call("send()")
             try:
-                # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
-                if exclusive.holder is None and exclusive.next_call is None:
-                    exclusive.holder = call
-                    target = self._admitted(topic)
-                    if target is not None:
-                        self._check_sendable("send()")
-                        exit_flush.add(self)
-                        future = self._sender.add_record(target, value, key, partition, headers, timestamp)
-                        if on_delivery is not None or self._background is not None:
-                            self._added(future, on_delivery)
-                        return future
+                try:
+                    # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
+                    if exclusive.holder is None and exclusive.next_call is None:
+                        exclusive.holder = call
+                        target = self._admitted(topic)
+                        if target is not None:
+                            self._check_sendable("send()")
+                            exit_flush.add(self)
+                            future = self._sender.add_record(target, value, key, partition, headers, timestamp)
+                            if on_delivery is not None or self._background is not None:
+                                self._added(future, on_delivery)
+                            return future
+                finally:
+                    if calls.is_to_be_closed:
+                        calls.end(call)
             finally:
-                if calls.is_to_be_closed:
-                    calls.end(call)
-        finally:
-            # The statements of exclusive.leave(call).
-            call.has_left = True
-            if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
-                exclusive.holder = None
-            if exclusive.waiting and exclusive.holder is None:
-                exclusive.wake()
-        return self._send(topic, value, key, partition, headers, timestamp, on_delivery)
+                # The statements of exclusive.leave(call).
+                call.has_left = True
+                if (call.step is None or call.step.has_ended or not call.step.has_begun) and exclusive.holder is call:
+                    exclusive.holder = None
+                if exclusive.waiting and exclusive.holder is None:
+                    exclusive.wake()
+            return self._send(topic, value, key, partition, headers, timestamp, on_delivery)
+        except EosLogError as error:
+            self._fail_if_refused(error)
+            raise
+
+    def _fail_if_refused(self, error: EosLogError) -> None:
+        """Fail the transaction if ``send`` or ``send_table`` has refused a record, and the option asks for it."""
+        is_refusal = isinstance(error, FatalError) and not isinstance(error, IllegalState | ConcurrentAccess)
+        if self._fails_on_send_error and is_refusal:
+            self._fail_transaction(error)
+
+    @producer_call
+    def _fail_transaction(self, error: EosLogError) -> None:
+        if self._lifecycle.phase is ProducerPhase.IN_TRANSACTION:
+            self._calls.exclusive.run(lambda: self._fail(error))
+            self._log_phase()
+            self._tell()
 
     @producer_call
     def _send(
@@ -410,7 +438,6 @@ class Producer:
             # They run the work of the thread here, so a further call is allowed.
             self._calls.exclusive.call_back(lambda: self._calls.exclusive.run(start))
 
-    @producer_call
     def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.
 
@@ -426,7 +453,18 @@ class Producer:
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState
             The errors of ``flush``: a send to a full buffer flushes it first.
+
+            Rows that are refused before a flush are left out, all of them. The transaction stays open, and its commit
+            succeeds without them. With ``fail_on_send_error`` the transaction can only be aborted.
         """
+        try:
+            self._send_table(topic, table)
+        except EosLogError as error:
+            self._fail_if_refused(error)
+            raise
+
+    @producer_call
+    def _send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
         target = self._admit(topic, "send_table()")
         rows = rows_of(target, table)
         tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, rows))
@@ -1033,10 +1071,14 @@ class Producer:
                 self._append.forget()
                 self._sender.give_up(error)
             else:
-                self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)
-                self._span.fail(error)
-                if self._lifecycle.phase is ProducerPhase.FATAL_ERROR:
-                    self._describe_span()
-                    self._span.end("failed")
-                self._sender.fail(error)
+                self._fail(error)
             raise
+
+    def _fail(self, error: EosLogError) -> None:
+        """Fail the transaction, or the producer, with an error. The futures of its waiting rows fail, too."""
+        self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)
+        self._span.fail(error)
+        if self._lifecycle.phase is ProducerPhase.FATAL_ERROR:
+            self._describe_span()
+            self._span.end("failed")
+        self._sender.fail(error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import signal
 from functools import cache
 
 import pytest
@@ -61,6 +63,11 @@ def run(point: Point, error: type[BaseException]) -> None:
             interrupt(processor(store).run_available, point)
     except (error, errors.EosLogError) as raised:
         ended = raised
+    if callable(left := signal.getsignal(signal.SIGTERM)):
+        # The interrupt came before the handler was removed. It no longer stops the processor.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert "is_running" in left.__code__.co_freevars
+        assert not inspect.getclosurevars(left).nonlocals["is_running"], point
     # A client that could not be closed in order adds a note.
     told = [repr(ended), *getattr(ended, "__notes__", ())]
     assert not any("ConcurrentAccess" in each or "CONCURRENT_ACCESS" in each for each in told), point

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +47,61 @@ def test_a_transaction_with_rows_for_a_topic_deleted_meanwhile_can_only_be_abort
 
     assert values(store) == [b"new"]
     assert isinstance(future.exception(0), errors.UnknownTopicOrPartition)
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("ascii")
+
+
+REFUSED: dict[str, Callable[[Producer], object]] = {
+    "a value that is not encoded": lambda producer: producer.send("t", "ß"),
+    "an unknown topic": lambda producer: producer.send("nowhere", "v"),
+    "an unknown partition": lambda producer: producer.send("t", "v", partition=9),
+    "a header": lambda producer: producer.send("t", "v", headers=[("name", "text")]),  # type: ignore[list-item]
+    "a callback": lambda producer: producer.send("t", "v", on_delivery="f"),  # type: ignore[arg-type]
+    "a table": lambda producer: producer.send_table("t", pa.table({"columns": ["v"]})),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_commit_leaves_a_refused_record_out_unless_the_producer_fails_on_send_errors(
+    store: Store, refused: str
+) -> None:
+    """Kafka's producer fails the transaction for the errors that the future of ``send`` reports (KAFKA-9279)."""
+    lenient = store.producer("lenient", value_serializer=encoded)
+    strict = store.producer("strict", value_serializer=encoded, fail_on_send_error=True)
+    futures = []
+    for producer in (lenient, strict):
+        producer.init_transactions()
+        producer.begin_transaction()
+        futures.append(producer.send("t", f"{producer.transactional_id}"))
+        with pytest.raises(errors.FatalError):
+            REFUSED[refused](producer)
+
+    lenient.commit_transaction()
+    with pytest.raises(TransactionAbortable, match="because of"):
+        strict.commit_transaction()
+
+    assert strict.state == "abortable error"
+    assert futures[1].exception(0) is strict.error
+    strict.abort_transaction()
+    strict.begin_transaction()
+    strict.send("t", "again")
+    strict.commit_transaction()
+    assert values(store) == [b"again", b"lenient"]
+
+
+def test_a_call_that_is_not_allowed_now_refuses_no_record(store: Store) -> None:
+    producer = store.producer("tx", fail_on_send_error=True)
+    producer.init_transactions()
+    with pytest.raises(errors.IllegalState):
+        producer.send("t", b"too early")
+    producer.begin_transaction()
+    producer.send("t", b"v")
+
+    producer.commit_transaction()
+
+    assert values(store) == [b"v"]
 
 
 @pytest.mark.usefixtures("files_are_objects")

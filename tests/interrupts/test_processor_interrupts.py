@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import random
 import signal
@@ -57,20 +58,19 @@ def run(point: Point, error: type[BaseException]) -> None:
     def fail() -> None:
         raise error
 
-    ended: BaseException | None = None
+    told: list[str] = []
     try:
         with handled(fail):
             interrupt(processor(store).run_available, point)
     except (error, errors.EosLogError) as raised:
-        ended = raised
-    if callable(left := signal.getsignal(signal.SIGTERM)):
-        # The interrupt came before the handler was removed. It no longer stops the processor.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        assert "is_running" in left.__code__.co_freevars
-        assert not inspect.getclosurevars(left).nonlocals["is_running"], point
-    # A client that could not be closed in order adds a note.
-    told = [repr(ended), *getattr(ended, "__notes__", ())]
+        # A client that could not be closed in order adds a note.
+        told = [repr(raised), *getattr(raised, "__notes__", ())]
     assert not any("ConcurrentAccess" in each or "CONCURRENT_ACCESS" in each for each in told), point
+    gc.collect()
+    if callable(left := signal.getsignal(signal.SIGTERM)):
+        # The interrupt came just before the handler was removed. The handler does not stop the processor any more.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert not inspect.getclosurevars(left).nonlocals["is_running"], point
     with store.producer("p") as successor:
         successor.init_transactions()
     done = store.consumer("g").committed(TopicPartition("in", 0)) or 0

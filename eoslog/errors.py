@@ -269,7 +269,11 @@ class StoreAlreadyExists(FatalError):
 
 
 class StoreAccessDenied(FatalError):
-    """The object store refused the request: permission or space is missing, or it is invalid. Nothing was written."""
+    """The object store refused the request: permission is missing, or the request is invalid. Nothing was written."""
+
+
+class StorageFull(StoreAccessDenied):
+    """The disk of the store, or a quota of it, has no space left. Nothing was written. Repeat the call when it has."""
 
 
 class PutIfAbsentUnsupported(FatalError):

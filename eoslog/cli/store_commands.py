@@ -226,13 +226,14 @@ def vacuum(session: Session, dry_run: bool) -> None:
     """
     store, ages = session.store(), session.settings.vacuum
     with progress("reading the list of files"):
+        # Slots come first: on a full disk their space is that of the vacuum's own entries.
+        slots = 0 if dry_run else delete_old_slots(store.log)
         report = store.admin.vacuum(
             staged_max_age_ms=ages.staged_max_age_ms,
             deleted_file_retention_ms=ages.deleted_file_retention_ms,
             dry_run=dry_run,
         )
-        of_the_log = {"Slots": delete_old_slots, "CheckpointObjects": delete_old_checkpoints}
-        deleted = {title: 0 if dry_run else delete(store.log) for title, delete in of_the_log.items()}
+        deleted = {"Slots": slots, "CheckpointObjects": 0 if dry_run else delete_old_checkpoints(store.log)}
     columns = Columns("DryRun HorizonMs:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
     paths = {"Paths": report.paths} if dry_run or session.as_json else {}
     if report.unreadable_indexes or session.as_json:

@@ -8,6 +8,8 @@ A file without an entry may belong to a writer that has not committed yet. So va
 
 Files that an entry dropped stay for some time, because readers that planned before the drop may still read them.
 
+If there is no space for the entry of step 1, the old horizon counts. So a vacuum of a full disk still deletes files.
+
 A shared object has a time in its path. It is deleted if no entry may name an object of this time any more, nothing
 names it, and no reader can have planned with it.
 
@@ -24,7 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
-from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry
+from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, StorageFull
 from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.segment_index import batches_of_index
 from eoslog.log.slots import SLOTS, slot_of, slot_path
@@ -78,6 +80,9 @@ def vacuum(
 
     Returns:
         The files that were deleted, or would be deleted in a dry run.
+
+    Raises:
+        StorageFull: there is no space for an entry, and no file may be deleted without one.
     """
     log, store = session.log, session.object_store
     log.read(lambda state, slot: None)
@@ -90,18 +95,13 @@ def vacuum(
         )
     now_ms = store.clock.now_ms()
     horizon_ms = max(0, now_ms - staged_max_age_ms)
+    full: StorageFull | None = None
     if not dry_run:
-        if horizon_ms > _newest_slot_ms(session):
-            # The date of one answer may be wrong, and a horizon that is too late cannot be taken back. A slot's
-            # Last-Modified is reliable. But the newest slot of an idle log is old, so write a new one and use its date.
-            log.append(
-                AppendEntry(
-                    HorizonMoved(horizon_ms=log.read(lambda state, slot: state.horizon_ms) + 1), unless=(InvalidEntry,)
-                )
-            )
-            horizon_ms = max(0, min(now_ms, _newest_slot_ms(session)) - staged_max_age_ms)
-        log.append(AppendEntry(HorizonMoved(horizon_ms=horizon_ms), unless=(InvalidEntry,)))
-        session.environment.reached("segment.vacuum.horizon_moved")
+        try:
+            _move_horizon(session, now_ms, staged_max_age_ms)
+        except StorageFull as error:
+            # Deletions need no space. They free the space that the next vacuum needs to move the horizon.
+            full = error
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
         now_ms = min(now_ms, _newest_slot_ms(session))
     state = log.read(lambda state, slot: state.frozen_copy())
@@ -139,6 +139,8 @@ def vacuum(
         report.bytes += info.size
     tables = delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
     report.paths += refused
+    if full is not None and not report.paths:
+        raise full
     if not dry_run:
         unreleased = _unreleased_topics(session, tables)
         report.paths = [path for path in report.paths if path.split("/", 1)[0] not in unreleased]
@@ -157,6 +159,24 @@ def vacuum(
                 continue
             _delete(store, unneeded)
     return report
+
+
+def _move_horizon(session: Session, now_ms: int, staged_max_age_ms: int) -> None:
+    """Move the horizon to the time ``staged_max_age_ms`` ago, if it is not beyond that.
+
+    Raises:
+        StorageFull: there is no space for the entry.
+    """
+    log = session.log
+    horizon_ms = max(0, now_ms - staged_max_age_ms)
+    if horizon_ms > _newest_slot_ms(session):
+        # The date of one answer may be wrong, and a horizon that is too late cannot be taken back. A slot's
+        # Last-Modified is reliable. But the newest slot of an idle log is old, so write a new one and use its date.
+        next_ms = log.read(lambda state, slot: state.horizon_ms) + 1
+        log.append(AppendEntry(HorizonMoved(horizon_ms=next_ms), unless=(InvalidEntry,)))
+        horizon_ms = max(0, min(now_ms, _newest_slot_ms(session)) - staged_max_age_ms)
+    log.append(AppendEntry(HorizonMoved(horizon_ms=horizon_ms), unless=(InvalidEntry,)))
+    session.environment.reached("segment.vacuum.horizon_moved")
 
 
 def _delete(store: ObjectStore, paths: Sequence[str]) -> None:

@@ -64,6 +64,7 @@ def _truth(value: object) -> object:
 
 _Number = Annotated[int, BeforeValidator(_as_given)]
 _Positive = Annotated[_Number, Field(gt=0)]
+_Natural = Annotated[_Number, Field(ge=0)]
 _Truth = Annotated[bool, BeforeValidator(_truth)]
 
 
@@ -104,7 +105,7 @@ class VacuumSettings(_Section):
     """The ages below which vacuum keeps files."""
 
     staged_max_age_ms: _Positive = STAGED_MAX_AGE_MS
-    deleted_file_retention_ms: _Positive = DELETED_FILE_RETENTION_MS
+    deleted_file_retention_ms: _Natural = DELETED_FILE_RETENTION_MS
 
 
 class GroupSettings(_Section):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable, StoreVanished
+from eoslog.errors import PutIfAbsentUnsupported, StorageFull, StoreAccessDenied, StoreUnavailable, StoreVanished
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment, host_time_ms
 from eoslog.storage.host_queue import HostQueue, name_of_directory
@@ -91,10 +91,9 @@ class LocalClockFile:
                     os.unlink(name)
 
 
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSALS = frozenset(
     {
-        errno.ENOSPC,
-        errno.EDQUOT,
         errno.EACCES,
         errno.EROFS,
         errno.EPERM,
@@ -107,7 +106,7 @@ _REFUSALS = frozenset(
         errno.ENAMETOOLONG,
     }
 )
-"""Errors after which nothing has landed, and which a retry does not overcome."""
+"""Errors after which nothing has landed, and which a retry does not overcome. The same holds for ``_NO_SPACE``."""
 
 _NOTHING_TO_SYNC = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
@@ -527,9 +526,14 @@ class LocalStore(ObjectStore):
             return StoreAccessDenied(
                 f"{self.url}: there is a file in place of a directory of the store ({reason}); choose another path."
             )
+        if error.errno in _NO_SPACE:
+            return StorageFull(
+                f"{self.url}: there is no space for {path!r} ({reason}). Free space, or make the disk or the quota "
+                "larger; then repeat the call. See 'A full disk' in docs/operations.md"
+            )
         if error.errno in _REFUSALS:
             return StoreAccessDenied(
-                f"{self.url}: the file system refused {path!r} ({reason}); check the path, permissions and free space."
+                f"{self.url}: the file system refused {path!r} ({reason}); check the path and permissions."
             )
         return StoreUnavailable(f"{self.url}: the file system failed on {path!r} ({reason}); try again.")
 

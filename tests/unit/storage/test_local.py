@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.errors import PutIfAbsentUnsupported, StorageFull, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.object_store import ObjectNotFound, PutOutcome
@@ -82,7 +82,8 @@ def test_a_link_that_was_made_but_reported_as_failed_is_created(
     [
         (errno.EIO, StoreUnavailable),
         (errno.ESTALE, StoreUnavailable),
-        (errno.ENOSPC, StoreAccessDenied),
+        (errno.ENOSPC, StorageFull),
+        (errno.EDQUOT, StorageFull),
         (errno.EROFS, StoreAccessDenied),
         (errno.EXDEV, StoreAccessDenied),
         (errno.EPERM, PutIfAbsentUnsupported),
@@ -105,7 +106,7 @@ def test_a_failed_link_is_reported_by_its_cause_and_nothing_lands(
 @pytest.mark.parametrize("method", ["put_if_absent", "put"])
 @pytest.mark.parametrize(
     ("number", "error"),
-    [(errno.ENOSPC, StoreAccessDenied), (errno.EACCES, StoreAccessDenied), (errno.EIO, StoreUnavailable)],
+    [(errno.ENOSPC, StorageFull), (errno.EACCES, StoreAccessDenied), (errno.EIO, StoreUnavailable)],
 )
 def test_a_body_that_cannot_be_written_aside_never_lands(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, method: str, number: int, error: type[Exception]
@@ -233,7 +234,7 @@ def test_a_denied_search_for_irregular_names_is_reported_as_denied(
     local_store.put("a", b"body")
     monkeypatch.setattr(os, "lstat", fail_with(errno.EACCES))
 
-    with pytest.raises(StoreAccessDenied, match="check the path, permissions"):
+    with pytest.raises(StoreAccessDenied, match="check the path and permissions"):
         list(local_store.irregular())
 
 

@@ -24,6 +24,7 @@ from eoslog.state.partition_state import (
     ProducerState,
     SealedSegment,
     SequenceRange,
+    SkippedRows,
 )
 from eoslog.state.store_state import StoreState
 
@@ -97,6 +98,7 @@ _PRODUCER: Any = pa.struct(
 _ABORTED: Any = pa.struct(
     [("producer_id", _I64), ("first_offset", _I64), ("last_offset", _I64), ("last_stable_offset", _I64)]
 )
+_SKIPPED: Any = pa.struct([("base_offset", _I64), ("end_offset", _I64), ("rows", _I64), ("slot", _I64)])
 _OPEN: Any = pa.struct([("producer_id", _I64), ("first_offset", _I64)])
 
 PARTITIONS_SCHEMA: pa.Schema = pa.schema(
@@ -118,6 +120,7 @@ PARTITIONS_SCHEMA: pa.Schema = pa.schema(
         ("producers", pa.list_(_PRODUCER)),
         ("start_producers", pa.list_(_PRODUCER)),
         ("created_slot", _I64),
+        ("skipped", pa.list_(_SKIPPED)),
     ]
 )
 """The columns of partitions in a checkpoint."""
@@ -161,6 +164,7 @@ def partition_row(partition: Partition) -> dict[str, Any]:
         "producers": [_producer_row(producer) for producer in partition.producers.values()],
         "start_producers": [_producer_row(producer) for producer in partition.start_producers.values()],
         "created_slot": partition.created_slot,
+        "skipped": [rows._asdict() for rows in partition.skipped],
     }
 
 
@@ -193,6 +197,7 @@ def partitions_from_columns(rows: pa.RecordBatch) -> list[Partition]:
             of("cleaned_offset"),
             lists(columns["start_producers"], _producers, _by_id),
             of("created_slot"),
+            lists(columns["skipped"], partial(objects, SkippedRows), tuple),
         )
     )
 
@@ -293,6 +298,7 @@ def _rows(partition: Partition) -> int:
         + len(partition.aborted)
         + len(partition.producers)
         + len(partition.start_producers)
+        + len(partition.skipped)
     )
 
 

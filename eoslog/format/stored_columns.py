@@ -261,6 +261,10 @@ def check_partition(topic: Topic, partition: Partition) -> None:
     for aborted in partition.aborted:
         if not 0 <= aborted.first_offset <= aborted.last_offset < end or aborted.producer_id < 0:
             raise CorruptRecord(f"{place}: no transaction can have been aborted as {aborted}")
+    for skipped in partition.skipped:
+        fits = 0 <= skipped.base_offset < skipped.end_offset <= end and skipped.slot >= 0
+        if not fits or not 0 < skipped.rows <= skipped.end_offset - skipped.base_offset:
+            raise CorruptRecord(f"{place}: no rows can have been skipped as {skipped}")
 
 
 def _check_sealed(segments: Sequence[SealedSegment], end_offset: int) -> None:

@@ -14,7 +14,7 @@ from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, row_offsets, source_files
 from eoslog.read.embedded_files import EmbeddedFile, put_embedded_files
-from eoslog.state.partition_state import Batch, Outcome, Partition
+from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition
 from eoslog.state.store_state import LastCommit, StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.object_store import ObjectStore
@@ -101,7 +101,10 @@ class TopicSnapshot:
             not config.is_compacted
             and config.retention_ms < 0
             and config.retention_bytes < 0
-            and all(partition.log_start_offset == 0 for partition in self.partitions)
+            and all(
+                partition.log_start_offset == 0 and partition.removed_end_slot == NO_SLOT
+                for partition in self.partitions
+            )
         )
 
 

@@ -24,7 +24,7 @@ from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_ind
 from eoslog.format.topic_schemas import file_schema, stored_schema
 from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntry
-from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced
+from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced, SkippedFile
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, AbortedTransaction, Batch, Partition, SealedSegment
@@ -91,9 +91,10 @@ def write_replacement(
     batches: Sequence[Batch],
     *,
     aborted: Sequence[AbortedTransaction],
-    reason: Literal["compact_files", "compact_keys"],
+    reason: Literal["compact_files", "compact_keys", "skip_files"],
     removed_end_slot: int | None,
     upload_ms: int,
+    skipped: tuple[SkippedFile, ...] = (),
 ) -> SegmentsReplaced:
     """Write the index files of the segment that replaces a run, and return the entry that names them.
 
@@ -103,6 +104,7 @@ def write_replacement(
         removed_end_slot: the latest slot that ended a transaction whose committed rows were removed; None if there is
             none.
         upload_ms: a lower bound of the time at which the first new data file was written (ms, the store's clock).
+        skipped: the missing or damaged files whose rows were removed.
     """
     store = session.object_store
     path = run.new_path(session.environment)
@@ -132,6 +134,7 @@ def write_replacement(
         txnindex=txnindex if txnindex is not None or not aborted else references[1],
         snapshot=run.segments[0].snapshot,
         removed_end_slot=removed_end_slot,
+        skipped=skipped,
         upload_ms=upload_ms,
         time_ms=store.clock.now_ms(),
     )

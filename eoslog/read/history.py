@@ -18,6 +18,7 @@ from eoslog.log.slots import SlotRecord, records_backwards
 from eoslog.session.session import Session
 from eoslog.state.entries import (
     Entry,
+    FilesSkipped,
     LogStartMoved,
     PartitionsCreated,
     SegmentsReplaced,
@@ -256,6 +257,17 @@ class _Slot:
             case PartitionsCreated():
                 parameters = {"partitions": entry.partitions}
                 return self._operation("create_partitions", {entry.topic_id}, parameters=parameters)
+            case SegmentsReplaced(reason="skip_files") | FilesSkipped():
+                return self._operation(
+                    "skip_files",
+                    {entry.topic_id},
+                    rows=sum(each.rows for each in entry.skipped),
+                    files=len(entry.skipped),
+                    parameters={
+                        "partition": entry.partition,
+                        "skipped": [each.model_dump() for each in entry.skipped],
+                    },
+                )
             case SegmentsReplaced():
                 parameters = {"partition": entry.partition, "segments": len(entry.replaced)}
                 return self._operation(

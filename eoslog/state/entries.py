@@ -243,14 +243,35 @@ class ReplacedSegment(Model):
     """The path of its index."""
 
 
+class SkippedFile(Model):
+    """A data file that is missing or damaged. Readers skip its rows."""
+
+    path: Annotated[str, Field(min_length=1, max_length=2048)]
+    base_offset: Offset
+    """The first offset of its rows."""
+    end_offset: Offset
+    """The end of their offsets (exclusive)."""
+    rows: Annotated[int, Field(strict=True, ge=1, lt=2**40)]
+
+
+class FilesSkipped(Model):
+    """Data files of the active segment are missing or damaged. Their batches lose their rows and keep their offsets."""
+
+    type: Literal["skip"] = "skip"
+    topic_id: Hex
+    partition: PartitionIndex
+    skipped: Annotated[tuple[SkippedFile, ...], Field(min_length=1)]
+    time_ms: Milliseconds
+
+
 class SegmentsReplaced(Model):
-    """One segment replaced adjacent sealed ones. Its rows are in other files, and compaction may have removed some."""
+    """One segment replaced adjacent sealed ones. Its rows are in other files, and some may have been removed."""
 
     type: Literal["replace"] = "replace"
     topic_id: Hex
     partition: PartitionIndex
-    reason: Literal["compact_files", "compact_keys"]
-    """Compaction of files removes no row, batch or control row."""
+    reason: Literal["compact_files", "compact_keys", "skip_files"]
+    """Compaction of files removes no row, batch or control row. A skip removes the rows of ``skipped``."""
     replaced: Annotated[tuple[ReplacedSegment, ...], Field(min_length=1)]
     """The replaced segments, in order."""
     base_offset: Offset
@@ -275,6 +296,8 @@ class SegmentsReplaced(Model):
     """The producers' state at its start. It is the file of the first replaced segment."""
     removed_end_slot: Offset | None = None
     """The last slot that ended a transaction whose committed rows were removed; None if no row was removed."""
+    skipped: tuple[SkippedFile, ...] = ()
+    """The missing or damaged data files whose rows were removed."""
     upload_ms: Milliseconds
     """A lower bound of the time at which its first file was written."""
     time_ms: Milliseconds
@@ -384,6 +407,7 @@ Entry = Annotated[
     | GroupDeleted
     | SegmentSealed
     | SegmentsReplaced
+    | FilesSkipped
     | LogCleaned
     | LogStartMoved
     | HorizonMoved

@@ -44,6 +44,7 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
     partition.snapshot_floor = draft.slot
     partition.snapshot_floor_ms = draft.time_ms
     partition.removed_end_slot = max(partition.removed_end_slot, removed_end_slot)
+    partition.skipped = tuple(each for each in partition.skipped if each.end_offset > entry.offset)
     dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]
     partition.sealed = partition.sealed[len(dropped) :]
     dropped_batches = [batch for batch in partition.active if batch.end_offset <= entry.offset]

@@ -161,6 +161,18 @@ class SealedSegment:
         return tuple(file for file in (self.index, self.txnindex, self.snapshot) if file is not None)
 
 
+class SkippedRows(NamedTuple):
+    """Rows that readers skip, because their data file was missing or damaged."""
+
+    base_offset: int
+    """The first offset."""
+    end_offset: int
+    """The end of the offsets (exclusive)."""
+    rows: int
+    slot: int
+    """The slot from which on they are skipped."""
+
+
 @dataclass(slots=True)
 class Partition:
     """One partition. A record changes a copy of it, so a reader that holds the old one sees no change."""
@@ -193,6 +205,8 @@ class Partition:
     """The state of producers at the start of the active segment, each with its last batch only."""
     created_slot: int = NO_SLOT
     """The slot that created the partition: with its topic, or later (``PartitionsCreated``)."""
+    skipped: tuple[SkippedRows, ...] = ()
+    """Rows above the log start that are skipped, in the order of their slots."""
 
     @property
     def high_watermark(self) -> int:

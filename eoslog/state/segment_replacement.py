@@ -1,4 +1,4 @@
-"""Replacement of sealed segments by one. It has the same rows in fewer files, or the rows that compaction left.
+"""Replacement of sealed segments by one. It has the same rows in fewer files, or the rows that are left.
 
 The rules of compaction are those of Kafka's cleaner (``LogCleaner``, ``UnifiedLog.replaceSegments``).
 """
@@ -6,12 +6,13 @@ The rules of compaction are those of Kafka's cleaner (``LogCleaner``, ``UnifiedL
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.state.draft import Draft
-from eoslog.state.entries import LogCleaned, SegmentsReplaced
+from eoslog.state.entries import LogCleaned, SegmentsReplaced, SkippedFile
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_TIME, Batch, Outcome, Partition, ProducerState, SealedSegment
+from eoslog.state.partition_state import NO_TIME, Batch, Outcome, Partition, ProducerState, SealedSegment, SkippedRows
 from eoslog.state.partitions import check_object, check_upload, partition_of, topic_of
 from eoslog.state.store_state import PendingDeletion
 
@@ -138,7 +139,8 @@ def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
         *partition.sealed[first + len(replaced) :],
     )
     if entry.removed_end_slot is not None:
-        _note_removed_rows(draft, partition, entry.removed_end_slot)
+        note_removed_rows(draft, partition, entry.removed_end_slot)
+    note_skipped_files(draft, partition, entry.skipped)
     kept = (entry.txnindex, entry.snapshot)
     derived = [file for segment in replaced for file in (segment.txnindex, segment.snapshot) if file is not None]
     draft.pending_deletions = (
@@ -166,12 +168,18 @@ def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, .
         "lacks rows of transactions that they never held": entry.removed_end_slot is not None
         and entry.removed_end_slot > max(segment.max_end_slot for segment in replaced),
         "names an index that is in use": entry.index in [segment.index for segment in replaced],
+        "skips files without reason": bool(entry.skipped) is not (entry.reason == "skip_files"),
+        "skips rows outside of it": any(
+            not entry.base_offset <= each.base_offset < each.end_offset <= entry.end_offset
+            or each.rows > each.end_offset - each.base_offset
+            for each in entry.skipped
+        ),
     }
-    if entry.reason == "compact_files":
+    if entry.reason != "compact_keys":
         dated = [segment for segment in replaced if segment.batch_count]
         problems |= {
             "lacks batches": entry.batch_count != sum(segment.batch_count for segment in replaced),
-            "lacks rows": entry.removed_end_slot is not None,
+            "lacks rows": entry.reason == "compact_files" and entry.removed_end_slot is not None,
             "has other timestamps": (entry.min_timestamp, entry.max_timestamp)
             != (
                 min((segment.min_timestamp for segment in dated), default=-1),
@@ -188,10 +196,17 @@ def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, .
             )
 
 
-def _note_removed_rows(draft: Draft, partition: Partition, end_slot: int) -> None:
+def note_removed_rows(draft: Draft, partition: Partition, end_slot: int) -> None:
+    """Note that committed rows were removed, the last of them of a transaction that ended at ``end_slot``."""
     partition.snapshot_floor = draft.slot
     partition.snapshot_floor_ms = draft.time_ms
     partition.removed_end_slot = max(partition.removed_end_slot, end_slot)
+
+
+def note_skipped_files(draft: Draft, partition: Partition, skipped: Iterable[SkippedFile]) -> None:
+    """Add the rows of files to those that readers skip."""
+    rows = (SkippedRows(each.base_offset, each.end_offset, each.rows, draft.slot) for each in skipped)
+    partition.skipped = (*partition.skipped, *rows)
 
 
 def clean_log(draft: Draft, entry: LogCleaned) -> None:

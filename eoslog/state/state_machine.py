@@ -23,6 +23,7 @@ from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.log_start import move_log_start
 from eoslog.state.segment_replacement import clean_log, replace_segments
 from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.skipped_files import skip_files
 from eoslog.state.store_state import StoreState
 from eoslog.wording import first_problem
 
@@ -60,6 +61,7 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
     "delete_group": group_deletion.delete_group,
     "seal": partitions.seal,
     "replace": replace_segments,
+    "skip": skip_files,
     "clean": clean_log,
     "log_start": move_log_start,
     "horizon": move_horizon,

@@ -31,6 +31,7 @@ from eoslog.format.partitioner import check_key_type
 from eoslog.format.spark_json import check_spark_schema
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalize_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
+from eoslog.maintenance.file_skipping import DamagedDataFile, skip_damaged_files
 from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.publication import Publication, Publisher
@@ -255,6 +256,33 @@ class Admin(TransactionAdministration, GroupAdministration):
                 "earlier version"
             )
         return found
+
+    @named_options("skip_damaged_files()")
+    def skip_damaged_files(
+        self, topic: str, *, dry_run: bool = False, progress: Progress | None = None
+    ) -> list[DamagedDataFile]:
+        """Read all data files of a topic, and leave out the rows of those that are missing or damaged.
+
+        One such file makes its partition unreadable. Use this only if no backup has the file: its rows are lost for
+        good. Readers meet a gap in the offsets in their place, and streams that have not read them report the loss. The
+        log records each file. Rows above a last stable offset stay, because their transactions are open. A damaged
+        index cannot be skipped: delete the records up to the end of its segment.
+
+        Args:
+            dry_run: only list the files.
+            progress: called with the kind of object, the number of read ones, and their total.
+
+        Returns:
+            The files that were missing or damaged.
+
+        Raises:
+            UnknownTopicOrPartition
+            CorruptRecord: the index of a segment is missing or damaged.
+            RequestTimedOut: other processes changed a partition at each attempt. Call again.
+        """
+        check_callable("progress", progress, 3)
+        self._store.describe()
+        return skip_damaged_files(self._store, topic, dry_run=dry_run, progress=progress or no_progress)
 
     @named_options("compact_files()")
     def compact_files(

@@ -18,7 +18,7 @@ from eoslog.admin.topic_admin import (
 )
 from eoslog.cli import completion
 from eoslog.cli.options import COUNT, Command, Group, Session, confirm, group_option, parsed, pass_session, yes_option
-from eoslog.cli.rendering import Columns, shown, title_of
+from eoslog.cli.rendering import Columns, progress, shown, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.format.arrow_input import TYPE_NAMES, type_named
 from eoslog.format.topic_schemas import stored_schema
@@ -261,6 +261,31 @@ def delete_records(session: Session, name: str, offset: tuple[tuple[int, int], .
     starts = admin.delete_records({TopicPartition(name, each): end for each, end in wanted.items()})
     partition, earliest = ("Partition", lambda start: start[0].partition), ("Earliest", lambda start: start[1])
     session.print_rows(Columns(("Topic", lambda start: name), partition, earliest), starts.items())
+
+
+@topics.command(examples=["payments --dry-run", "payments --yes"])
+@click.argument("name", shell_complete=completion.topics)
+@click.option("--dry-run", is_flag=True, help="Show the missing or damaged data files, and leave nothing out.")
+@yes_option
+@pass_session
+def skip_damaged(session: Session, name: str, dry_run: bool, yes: bool) -> None:
+    """Leave out the rows of missing and damaged data files of the topic NAME, whose other rows can then be read.
+
+    The rows are lost for good. First look for the files in a backup. Readers meet a gap in the offsets, and streams
+    that have not read the rows report their loss. The log and `verify` name what was left out.
+    """
+    admin = session.store().admin
+    found = []
+    if dry_run or not yes:
+        with progress() as show:
+            found = admin.skip_damaged_files(name, dry_run=True, progress=show)
+    if not dry_run and (found or yes):
+        rows, files = counted(sum(each.rows for each in found), "row"), counted(len(found), "file")
+        confirm(f"Leave out {rows} of {files} of topic {name} for good?", yes=yes)
+        with progress() as show:
+            found = admin.skip_damaged_files(name, progress=show)
+    columns = Columns("Partition BaseOffset EndOffset Rows Problem Skipped Path?")
+    session.print_rows(columns, found, empty="no data file is missing or damaged")
 
 
 _OFFSETS = (

@@ -39,7 +39,7 @@ _ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class DamagedFile:
+class DamagedDataFile:
     """A data file of a topic that is missing or damaged."""
 
     topic: str
@@ -57,7 +57,7 @@ class DamagedFile:
 
 def skip_damaged_files(
     session: Session, topic: str, *, dry_run: bool = False, progress: Callable[[str, int, int], object]
-) -> list[DamagedFile]:
+) -> list[DamagedDataFile]:
     """Read all data files of a topic, and skip the rows of those that are missing or damaged.
 
     Rows above a last stable offset stay, because their transactions are open. Other processes may use the store
@@ -73,7 +73,7 @@ def skip_damaged_files(
         RequestTimedOut: other processes changed a partition at each attempt.
     """
     partition_ids = session.log.read(lambda state, slot: topic_named(state, topic).partition_ids())
-    found: list[DamagedFile] = []
+    found: list[DamagedDataFile] = []
     for number, partition_id in enumerate(partition_ids):
         progress("partitions", number, len(partition_ids))
         skip = _PartitionSkip(session, partition_id, dry_run)
@@ -100,7 +100,7 @@ class _PartitionSkip:
         self._dry_run = dry_run
         self._sound: set[str] = set()
         """The paths of files that were read without a fault."""
-        self.found: list[DamagedFile] = []
+        self.found: list[DamagedDataFile] = []
 
     def run(self) -> bool:
         """Skip the damaged files. Return False if another process changed the partition, so that some may be left."""
@@ -188,7 +188,7 @@ class _PartitionSkip:
 
     def _report(self, topic: Topic, skipped: Iterable[SkippedFile], problems: dict[str, str]) -> None:
         self.found += [
-            DamagedFile(
+            DamagedDataFile(
                 topic=topic.topic,
                 partition=self._partition_id.partition,
                 base_offset=each.base_offset,

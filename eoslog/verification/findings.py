@@ -30,6 +30,7 @@ _PROBLEM = "{problem}"
 _FROM_BACKUP = "bring the object back from a backup or an earlier version of the bucket"
 _REPORT = "stop writers, keep a copy of the store, and report it: no correct writer makes this"
 _REPAIR = "repair"
+_SKIP = f"{_FROM_BACKUP}; if there is none, topics skip-damaged leaves these rows out"
 
 
 class Kind(StrEnum):
@@ -135,10 +136,11 @@ class Kind(StrEnum):
         _REPAIR)
     SNAPSHOT_LOST = ("snapshot-lost", _WARNING, _PROBLEM, "Kafka's tools lack the file; readers do not need it",
         f"none for eoslog; for Kafka's tools, {_FROM_BACKUP}")
-    DATA_MISSING = ("data-missing", _ERROR, _MISSING, "its rows cannot be read",
-        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records")
-    DATA_DAMAGED = ("data-damaged", _ERROR, _PROBLEM, "its rows cannot be read",
-        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records")
+    DATA_MISSING = ("data-missing", _ERROR, _MISSING, "its rows cannot be read", _SKIP)
+    DATA_DAMAGED = ("data-damaged", _ERROR, _PROBLEM, "its rows cannot be read", _SKIP)
+    PREPARED_DATA_LOST = ("prepared-data-lost", _ERROR, _PROBLEM,
+        "if the transaction commits, these rows cannot be read",
+        f"{_FROM_BACKUP}; if there is none, transactions force-terminate")
     DATA_UNREADABLE = ("data-unreadable", _ERROR, _PROBLEM, "its rows cannot be read: its writer wrote an invalid file",
         _REPORT)
     DATA_ROWS_DIFFER = ("data-rows-differ", _ERROR, "it has {rows} rows, but its entries say {said}",
@@ -151,6 +153,9 @@ class Kind(StrEnum):
         "lookup by timestamp and retention may be wrong", _REPORT)
     DATA_STATISTICS_FALSE = ("data-statistics-false", _ERROR, "column {column!r} has values outside of its statistics",
         "reads with a predicate may miss rows", "read without a predicate, and report it")
+    ROWS_SKIPPED = ("rows-skipped", _INFO,
+        "{rows} rows are skipped since slot {since}, because their file was missing or damaged",
+        "readers meet a gap in the offsets", "none; if another system has the rows, write them again")
     TRANSACTION_OVERDUE = ("transaction-overdue", _WARNING,
         "the transaction of {name!r} is open past its timeout, since slot {start}",
         "read_committed readers do not see rows behind the transaction", "run a coordinator: eoslog coordinator --once")

@@ -489,7 +489,7 @@ class PartitionVerification:
                 fault = self._fault_of(batch.file)
                 if fault is not None and self._live.is_prepared(name, batch.file.path):
                     problem = f"a file of the prepared transaction of {name!r}: {fault.problem}"
-                    yield replace(self._at(batch.file, fault), problem=problem)
+                    yield self._at(batch.file, finding(Kind.PREPARED_DATA_LOST, problem=problem))
 
     def _fault_of(self, file: FileReference) -> Finding | None:
         """Return a finding without a place if a file is missing or damaged."""

@@ -80,6 +80,16 @@ def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
         start = transaction.start_slot
         if live.read(lambda newest, name=name, start=start: _is_open(newest, name, start)):  # type: ignore[misc]
             yield finding(kind, slot=start, name=name, start=start)
+    for partition_id, partition in state.partitions.items():
+        for skipped in partition.skipped:
+            yield finding(
+                Kind.ROWS_SKIPPED,
+                topic=state.topics[partition_id.topic_id].topic,
+                partition=partition_id.partition,
+                offsets=(skipped.base_offset, skipped.end_offset),
+                rows=skipped.rows,
+                since=skipped.slot,
+            )
     for group_id, group in state.groups.items():
         for partition_id, committed in group.offsets.items():
             partition = state.partitions.get(partition_id)

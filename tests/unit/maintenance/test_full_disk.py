@@ -101,4 +101,3 @@ def test_a_vacuum_of_a_full_disk_that_may_delete_nothing_fails(store: eoslog.Sto
     with pytest.raises(StorageFull):
         store.admin.vacuum()
     assert disk.used() == disk.capacity
-

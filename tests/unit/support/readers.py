@@ -64,7 +64,10 @@ def consumed(store: Store, isolation_level: str = "read_committed", start: int =
     records = []
     while polled := consumer.poll(0):
         records += polled
-    scan = store.scan("t", isolation_level=isolation_level, columns=["offset", "value"], starting_offsets={0: start})
+    columns = ["offset", "value"]
+    scan = store.scan(
+        "t", isolation_level=isolation_level, columns=columns, partitions=[0], starting_offsets={0: start}
+    )
     scanned = [(row["offset"], row["value"]) for row in scan.to_table().to_pylist()]
     assert scanned == [(record.offset, record.value) for record in records]
     return [record.value for record in records]

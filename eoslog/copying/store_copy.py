@@ -323,8 +323,7 @@ class StoreCopy:
             CorruptRecord: there is an error.
         """
         session = fresh_session(self._target, description)
-        store_id = description.store_id
-        findings = list(verify(session, store_id, topic=None, with_data=False, progress=self._progress))
+        findings = list(verify(session, description, topic=None, with_data=False, progress=self._progress))
         errors = [each for each in findings if each.severity is Severity.ERROR]
         if errors:
             raise CorruptRecord(

@@ -30,6 +30,7 @@ _PROBLEM = "{problem}"
 _FROM_BACKUP = "bring the object back from a backup or an earlier version of the bucket"
 _REPORT = "stop writers, keep a copy of the store, and report it: no correct writer makes this"
 _REPAIR = "repair"
+_DROP = f"{_FROM_BACKUP}; if there is none, topics delete-records up to the end of these offsets"
 _SKIP = f"{_FROM_BACKUP}; if there is none, topics skip-damaged leaves these rows out"
 
 
@@ -77,9 +78,14 @@ class Kind(StrEnum):
     SLOT_MISSING = ("slot-missing", _DOUBT, "{what} is missing, though the log goes on to slot {next}",
         "no process can read across the gap, and one before it may take it for the end of the log: stop writers",
         _FROM_BACKUP)
+    COPY_SLOT_MISSING = ("copy-slot-missing", _DOUBT, "{what} is missing, which the copy had when it was complete",
+        "nobody can open the copy", f"run the same eoslog copy again; otherwise {_FROM_BACKUP}")
     SLOT_LOST = ("slot-lost", _WARNING,
         "slots {first} to {last} are missing, but older slots exist, and those are deleted first",
         "the history of commits ends there. If the slots had rows, these are lost: see data-missing", _FROM_BACKUP)
+    OLD_SLOT_DAMAGED = ("old-slot-damaged", _WARNING, _PROBLEM,
+        "the history of commits ends there. If the slot has rows, they may be lost: see data-damaged",
+        f"none: the slot is deleted with the other old ones; for its history, {_FROM_BACKUP}")
     SLOT_DAMAGED = ("slot-damaged", _DOUBT, _PROBLEM, "no process can read the log past this slot: stop writers",
         _FROM_BACKUP)
     SLOT_CHAIN_BROKEN = ("slot-chain-broken", _DOUBT,
@@ -122,9 +128,9 @@ class Kind(StrEnum):
     FILE_SHARED = ("file-shared", _DOUBT, "two batches name the same rows of the file", "readers see its rows twice",
         _REPORT)
     INDEX_MISSING = ("index-missing", _ERROR, _MISSING,
-        "rows of the segment cannot be read; vacuum keeps all files of the partition", _FROM_BACKUP)
+        "rows of the segment cannot be read; vacuum keeps all files of the partition", _DROP)
     INDEX_DAMAGED = ("index-damaged", _ERROR, _PROBLEM,
-        "rows of the segment cannot be read; vacuum keeps all files of the partition", _FROM_BACKUP)
+        "rows of the segment cannot be read; vacuum keeps all files of the partition", _DROP)
     INDEX_DIFFERS = ("index-differs", _DOUBT, _PROBLEM, "the segment differs from its entry", _REPORT)
     TXNINDEX_MISSING = ("txnindex-missing", _WARNING, _MISSING, "Kafka's tools lack the file; readers do not need it",
         _REPAIR)
@@ -196,6 +202,8 @@ class Finding:
     partition: int | None = None
     offsets: tuple[int, int] | None = None
     """The first offset, and the end (exclusive)."""
+    is_blocked: bool = False
+    """True if other damage prevents the repair: the object that would be its source cannot be read or trusted."""
 
     @property
     def severity(self) -> Severity:
@@ -209,12 +217,12 @@ class Finding:
     @property
     def remedy(self) -> str:
         """What an operator can do about it."""
-        return self.kind.remedy
+        return _FROM_BACKUP if self.is_blocked and self.kind.repairable else self.kind.remedy
 
     @property
     def repairable(self) -> bool:
         """True if ``repair`` can fix it."""
-        return self.kind.repairable
+        return self.kind.repairable and not self.is_blocked
 
     @property
     def log_in_doubt(self) -> bool:

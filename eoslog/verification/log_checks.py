@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from eoslog.log.replica import CHECKPOINT_ENTRY, Replica, decode_checkpoint_entr
 from eoslog.log.slots import CheckpointReference, SlotRecord, decode_line, first_line, slot_path
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
-from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, Progress, Severity, finding
+from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, Progress, finding
 from eoslog.verification.slot_checks import (
     SLOTS_AT_ONCE,
     AppendIds,
@@ -267,17 +267,23 @@ class Fold:
 
 
 _ATTEMPTS = 5
+_OF_OLD_SLOTS = {Kind.SLOT_DAMAGED: Kind.OLD_SLOT_DAMAGED}
+SLOTS_OF_A_COPY = 3
+"""The number of slots with which the log of a copy begins."""
 
 
 class LogVerification:
     """One verification of the log. Then ``state`` is the state after ``slot``; None if the log cannot be folded."""
 
-    def __init__(self, log: Log[StoreState], progress: Progress) -> None:
+    def __init__(self, log: Log[StoreState], copied_slot: int | None, progress: Progress) -> None:
         self.state: StoreState | None = None
         self.slot = -1
         self.checkpoint_objects: set[str] = set()
         self._log = log
+        self._copied_slot = copied_slot
         self._store = log.store
+        self._unneeded_below = 0
+        """No process needs the slots below, unless they have rows: a checkpoint above them can be read."""
         self._progress = progress
         self._records = Records(log.store)
         self._append_ids = AppendIds(log.store)
@@ -290,15 +296,20 @@ class LogVerification:
             StoreUnavailable, StoreAccessDenied
         """
         found = with_unlisted(self._store, runs(self._store))
+        first = 0 if self._copied_slot is None else self._copied_slot + 1
+        yield from self._missing_of_copy(found[-1].last if found else first - 1)
         if not found:
-            yield finding(Kind.LOG_MISSING)
+            if self._copied_slot is None:
+                yield finding(Kind.LOG_MISSING)
             return
         references = named_checkpoints(self._log, found)
-        floor = min(each.slot for each in references) if len(references) == 2 else 0
+        floor = min(each.slot for each in references) if len(references) == 2 else first
         slots = without_adjoining_orphans(layout(found, floor, self._is_of_log), floor, self._store)
         for run in slots.orphans:
             yield of_slot(Kind.SLOT_STRAY, run.first, first=run.first, last=run.last)
         loaded = self._load(references)
+        if any(checkpoint.state is not None for _, checkpoint in loaded):
+            self._unneeded_below = floor
         for _, checkpoint in loaded:
             yield from checkpoint.findings
         for run in slots.lost:
@@ -366,6 +377,13 @@ class LogVerification:
         what = ("" if run.first == run.last else f"slots {run.first} to {run.last}: ") + f"slot {run.first}"
         yield of_slot(Kind.SLOT_MISSING, run.first, what=what, next=run.last + 1)
 
+    def _missing_of_copy(self, newest: int) -> Iterator[Finding]:
+        """Report that a copy lacks slots with which it was completed. A log never ends before them."""
+        if self._copied_slot is None or newest >= (last := self._copied_slot + SLOTS_OF_A_COPY):
+            return
+        what = f"slot {last}" if newest + 1 == last else f"each of the slots {newest + 1} to {last}"
+        yield of_slot(Kind.COPY_SLOT_MISSING, newest + 1, what=what)
+
     def _bodies(self, run: Run) -> Iterator[tuple[int, bytes | None]]:
         for first in range(run.first, run.last + 1, SLOTS_AT_ONCE):
             wanted = range(first, min(first + SLOTS_AT_ONCE, run.last + 1))
@@ -383,6 +401,8 @@ class LogVerification:
             yield from self._missing(Run(slot, slot))
         else:
             record, found = self._records.read(slot, body)
+            if slot < self._unneeded_below:
+                found = [replace(each, kind=_OF_OLD_SLOTS.get(each.kind, each.kind)) for each in found]
             yield from found
         self._append_ids.add(record)
         if record is None:
@@ -392,23 +412,30 @@ class LogVerification:
         yield from fold.pass_checkpoints(slot)
 
 
-def verify_log(log: Log[StoreState], progress: Progress) -> tuple[LogVerification, list[Finding]]:
+def verify_log(
+    log: Log[StoreState], copied_slot: int | None, progress: Progress
+) -> tuple[LogVerification, list[Finding]]:
     """Verify the log and compute the state after its newest slot.
+
+    Args:
+        copied_slot: the slot of the source, if the store is a copy. Its own log has the slots after it.
 
     Raises:
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied
     """
     for _ in range(_ATTEMPTS):
-        verification = LogVerification(log, progress)
+        verification = LogVerification(log, copied_slot, progress)
         found = list(verification.findings())
         # Slots that were deleted during the verification are no fault, but the fold must start again without them.
         if found or verification.state is not None:
             break
-    is_sound = not any(each.severity is Severity.ERROR for each in found)
-    if is_sound or verification.state is None:
-        replica, problem = opened(log)
-        if replica is None and is_sound:
+    replica, problem = opened(log)
+    if replica is None:
+        # Nothing else can be read of a store whose log cannot be opened.
+        verification.state = None
+        if not any(each.log_in_doubt for each in found):
             found.append(finding(Kind.LOG_UNREADABLE, problem=problem))
-        if replica is not None and verification.state is None:
-            verification.state, verification.slot = replica.state, replica.slot
+        found = [replace(each, is_blocked=True) for each in found]
+    elif verification.state is None:
+        verification.state, verification.slot = replica.state, replica.slot
     return verification, found

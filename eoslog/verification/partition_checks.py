@@ -305,6 +305,8 @@ def check_segment(
             problem = f"its writer wrote an invalid file: {without_code(error)}"
             add(Kind.SNAPSHOT_LOST, segment.snapshot.path, problem)
     if index is None:
+        # Only the index has another copy of the content of a .txnindex.
+        content.findings = [replace(each, is_blocked=each.path != segment.snapshot.path) for each in content.findings]
         return content
     try:
         content.batches = decode_segment_index(index, segment.index.path)

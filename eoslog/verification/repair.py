@@ -14,7 +14,7 @@ from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.log import Log
 from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.index_restore import restore_index_files
-from eoslog.session.description import DESCRIPTION_PATH
+from eoslog.session.description import DESCRIPTION_PATH, StoreDescription
 from eoslog.session.session import Session
 from eoslog.state.store_state import StoreState
 from eoslog.storage.local_store import LocalStore
@@ -45,10 +45,10 @@ def repair_store(store: Session, findings: Iterable[Finding]) -> Iterator[Repair
         what = f"the store cannot be opened, so nothing is repaired: {DESCRIPTION_PATH}: {found[0].problem}"
         yield from (Repair(each, False, what) for each in findings if each.repairable)
     else:
-        yield from repair(fresh_session(store, description), findings, description.store_id)
+        yield from repair(fresh_session(store, description), findings, description)
 
 
-def repair(session: Session, findings: Iterable[Finding], store_id: str) -> Iterator[Repair]:
+def repair(session: Session, findings: Iterable[Finding], description: StoreDescription) -> Iterator[Repair]:
     """Repair the findings that can be repaired without loss.
 
     The function verifies the log again first. The caller may have left out findings, and new damage may have appeared.
@@ -56,7 +56,7 @@ def repair(session: Session, findings: Iterable[Finding], store_id: str) -> Iter
     Args:
         session: opened for the repair, so that its log has read its checkpoints from the store.
         findings: all findings of the verification.
-        store_id: the store id in the description.
+        description: the description of the store.
 
     Raises:
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied: the log cannot be verified.
@@ -65,7 +65,7 @@ def repair(session: Session, findings: Iterable[Finding], store_id: str) -> Iter
     wanted = [each for each in found if each.repairable]
     if not wanted:
         return
-    doubt = _doubt(found) or _doubt(verify_state(session, store_id, no_progress)[1])
+    doubt = _doubt(found) or _doubt(verify_state(session, description, no_progress)[1])
     if doubt is not None:
         what = (
             f"nothing is repaired while the log is in doubt: {doubt.kind}: {doubt.place}: {doubt.problem}. "

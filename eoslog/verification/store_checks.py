@@ -35,8 +35,7 @@ def verify_store(store: Session, topic: str | None, with_data: bool, progress: P
     description, found = read_stored_description(store)
     yield from found
     session = fresh_session(store, description)
-    store_id = None if description is None else description.store_id
-    yield from verify(session, store_id, topic=topic, with_data=with_data, progress=progress)
+    yield from verify(session, description, topic=topic, with_data=with_data, progress=progress)
 
 
 def fresh_session(store: Session, description: StoreDescription | None) -> Session:
@@ -92,15 +91,15 @@ def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
             )
     for group_id, group in state.groups.items():
         for partition_id, committed in group.offsets.items():
-            partition = state.partitions.get(partition_id)
-            if partition is not None and committed.offset > partition.high_watermark:
+            of_group = state.partitions.get(partition_id)
+            if of_group is not None and committed.offset > of_group.high_watermark:
                 yield finding(
                     Kind.GROUP_OFFSET_BEYOND_END,
                     topic=state.topics[partition_id.topic_id].topic,
                     partition=partition_id.partition,
                     group=group_id,
                     offset=committed.offset,
-                    end=partition.high_watermark,
+                    end=of_group.high_watermark,
                 )
 
 
@@ -110,13 +109,13 @@ def _is_open(state: StoreState, transactional_id: str, start_slot: int) -> bool:
 
 
 def verify(
-    session: Session, store_id: str | None, *, topic: str | None, with_data: bool, progress: Progress
+    session: Session, description: StoreDescription | None, *, topic: str | None, with_data: bool, progress: Progress
 ) -> Iterator[Finding]:
     """Yield the findings of a store.
 
     Args:
         session: opened for the verification. Nothing is appended.
-        store_id: the store id in the description; None if the description cannot be read.
+        description: the description of the store; None if it cannot be read.
         topic: check only the files of this topic; None checks all. The log is always checked.
         with_data: read all data files and check their rows. Otherwise check only their presence and length.
         progress: called with the progress.
@@ -129,7 +128,7 @@ def verify(
     store = session.object_store
     if topic is None:
         yield from find_irregular(store)
-    verification, found = verify_state(session, store_id, progress)
+    verification, found = verify_state(session, description, progress)
     yield from found
     state, slot = verification.state, verification.slot
     if state is None:
@@ -151,18 +150,21 @@ def verify(
         yield from find_unexpected(live, verification.checkpoint_objects)
 
 
-def verify_state(session: Session, store_id: str | None, progress: Progress) -> tuple[LogVerification, list[Finding]]:
+def verify_state(
+    session: Session, description: StoreDescription | None, progress: Progress
+) -> tuple[LogVerification, list[Finding]]:
     """Verify the log and the state that it leads to, but not the files that it names.
 
     Raises:
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied
     """
-    verification, found = verify_log(session.log, progress)
+    origin = None if description is None else description.copied
+    verification, found = verify_log(session.log, None if origin is None else origin.slot, progress)
     state = verification.state
     if state is not None:
-        if store_id is not None and state.store_id != store_id:
-            of_log = state.store_id
-            found.append(finding(Kind.DESCRIPTION_DIFFERS, DESCRIPTION_PATH, described=store_id, of_log=of_log))
+        if description is not None and state.store_id != description.store_id:
+            described, of_log = description.store_id, state.store_id
+            found.append(finding(Kind.DESCRIPTION_DIFFERS, DESCRIPTION_PATH, described=described, of_log=of_log))
         found += [of_broken(broken, state) for broken in broken_in_store(state, verification.slot)]
     return verification, found
 

@@ -1,4 +1,4 @@
-"""Skipping damaged files: all readers get exactly the other rows, at their offsets, and everybody is told of the gap."""
+"""Skipping damaged files: all readers get exactly the other rows, at their offsets, and the loss is reported."""
 
 from __future__ import annotations
 

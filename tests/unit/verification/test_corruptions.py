@@ -176,6 +176,11 @@ class Damage(NamedTuple):
     needs_data: bool = False
 
 
+def needed(store: Store) -> int:
+    """The first slot above the older checkpoint."""
+    return references(store)[1].slot + 1
+
+
 def drop_description(store: Store) -> str:
     return remove(store, "eoslog.json")
 
@@ -332,16 +337,19 @@ DAMAGES: dict[str, Damage] = {
     ),
     "slot: one beyond a gap": Damage(later_slot_after_a_gap, "slot-missing"),
     "slot: empty": Damage(lambda store: change(store, slot_path(newest(store)), lambda body: b""), "slot-damaged"),
-    "slot: cut": Damage(lambda store: change(store, slot_path(3), cut), "slot-damaged"),
+    "slot: cut": Damage(lambda store: change(store, slot_path(needed(store)), cut), "slot-damaged"),
+    "slot: cut below both checkpoints": Damage(
+        lambda store: change(store, slot_path(references(store)[1].slot - 1), cut), "old-slot-damaged"
+    ),
     "slot: no end of its line": Damage(
-        lambda store: change(store, slot_path(3), lambda body: body.rstrip(b"\n")), "slot-damaged"
+        lambda store: change(store, slot_path(needed(store)), lambda body: body.rstrip(b"\n")), "slot-damaged"
     ),
     "slot: another slot's record": Damage(
-        lambda store: change(store, slot_path(3), lambda body: store.object_store.get(slot_path(2)).body),
+        lambda store: change(store, slot_path(needed(store)), lambda body: store.object_store.get(slot_path(2)).body),
         "slot-damaged",
     ),
     "slot: no append id": Damage(
-        lambda store: edit_slot(store, 3, lambda record: record.pop("append_id")), "slot-damaged"
+        lambda store: edit_slot(store, needed(store), lambda record: record.pop("append_id")), "slot-damaged"
     ),
     "slot: another predecessor": Damage(
         lambda store: edit_slot(store, newest(store), lambda record: record.update(prev="ef" * 16)), "slot-chain-broken"
@@ -543,7 +551,7 @@ def test_slots_below_one_that_was_lost_are_looked_at_too(store: Store) -> None:
 
     assert [(each.kind, each.slot) for each in faults(store)] == [
         ("slot-lost", references(store)[1].slot - 1),
-        ("slot-damaged", 1),
+        ("old-slot-damaged", 1),
     ]
 
 

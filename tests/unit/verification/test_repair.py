@@ -88,9 +88,24 @@ def test_both_checkpoints_cannot_be_replaced_once_slots_are_gone(store: Store) -
         spoil(store, reference.path)
     before = objects(store)
 
-    assert {done for _, done in repair(store)} == {False}
+    assert repair(store) == []
     assert objects(store) == before
-    assert {each.kind for each in faults(store)} >= {"checkpoint-damaged"}
+    found = faults(store)
+    assert [each.kind for each in found] == ["checkpoint-damaged", "checkpoint-damaged", "log-unreadable"]
+    assert {each.remedy for each in found} == {Kind.LOG_UNREADABLE.remedy}
+
+
+def test_a_txnindex_whose_index_is_damaged_too_is_not_said_to_be_repairable(store: Store) -> None:
+    segment = next(each for each in partition(store).sealed if each.txnindex is not None)
+    assert segment.txnindex is not None
+    spoil(store, segment.index.path)
+    spoil(store, segment.txnindex.path)
+
+    found = faults(store)
+
+    assert [(each.kind, each.repairable) for each in found] == [("index-damaged", False), ("txnindex-damaged", False)]
+    assert found[1].remedy == Kind.SLOT_DAMAGED.remedy
+    assert repair(store) == []
 
 
 def _is_slot_below(path: str, slot: int) -> bool:

@@ -382,21 +382,29 @@ class Admin(TransactionAdministration, GroupAdministration):
         )
 
     @named_options("copy()")
-    def copy(self, target: Session, *, new_identity: bool = False, progress: Progress | None = None) -> CopyReport:
+    def copy(
+        self,
+        target: Session,
+        *,
+        new_identity: bool = False,
+        update: bool = False,
+        progress: Progress | None = None,
+    ) -> CopyReport:
         """Copy the store at its newest slot to an empty location. Others may use the store meanwhile.
 
         The target is no store until the copy is complete and verified. A copy that was interrupted is continued by the
-        same call. See docs/backup.md.
+        same call. A complete copy of this store stays as it is, unless it is to be updated. See docs/backup.md.
 
         Args:
             target: the new location, as ``eoslog.connect(url, …)`` returns it, with options of its own.
             new_identity: give the copy a new store id. Spark checkpoints of the source then refuse it. Otherwise the
                 copy takes the source's place, and only one of the two may be written from then on.
+            update: bring a complete copy to the newest slot. Only files that it lacks are copied.
             progress: called with the kind of object, the number done so far, and the total number.
 
         Raises:
             StoreAlreadyExists, NotAStore, InvalidRequest: the target is another store, is not empty, or lies in this
-                store.
+                store; or it is a copy that was written to.
             CorruptRecord: this store is damaged. There is no copy then.
             PutIfAbsentUnsupported: the target cannot hold a store.
             RetriableError: call again.
@@ -405,7 +413,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             raise InvalidRequest(f"target is a store, as eoslog.connect(url) returns it, not {quoted(target)}")
         check_callable("progress", progress, 3)
         progress = progress or no_progress
-        return StoreCopy(self._store, target, new_identity=new_identity, progress=progress).run()
+        return StoreCopy(self._store, target, new_identity=new_identity, update=update, progress=progress).run()
 
     @named_options("verify()")
     def verify(

@@ -241,14 +241,20 @@ def vacuum(session: Session, dry_run: bool) -> None:
     session.print_facts(columns.of(report) | deleted | paths)
 
 
-_COPY = Columns("Url StoreId Slot WasComplete Files Bytes:size FilesReused")
+_COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesReused")
 
 
 @click.command(
     cls=Command,
-    examples=["s3://backups/my-store-2026-01-31", "test-store --new-identity", "TARGET --target-config backup.toml"],
+    examples=[
+        "s3://backups/my-store-2026-01-31",
+        "s3://backups/my-store --update",
+        "test-store --new-identity",
+        "TARGET --target-config backup.toml",
+    ],
 )
 @click.argument("target")
+@click.option("--update", is_flag=True, help="Bring a complete copy to the newest slot, with the files that it lacks.")
 @click.option("--new-identity", is_flag=True, help="Give the copy a new store id, for tests or a second pipeline.")
 @click.option(
     "--target-config",
@@ -257,18 +263,29 @@ _COPY = Columns("Url StoreId Slot WasComplete Files Bytes:size FilesReused")
     help="The settings file of TARGET. By default that of the source.",
 )
 @pass_session
-def copy(session: Session, target: str, new_identity: bool, target_config: str | None) -> None:
+def copy(session: Session, target: str, update: bool, new_identity: bool, target_config: str | None) -> None:
     """Copy the store at its newest slot to TARGET, an empty location. Others may use the store meanwhile.
 
     TARGET is a local path or s3://bucket/prefix. It is a store only when all files are there and the copy is verified.
     A copy that was interrupted is continued by the same command. docs/backup.md says what continues on a copy with the
     same identity: use the source or the copy from then on, not both.
+
+    A complete copy stays as it is, and the command says how far it is behind. With --update it gets the newest slot.
     """
     source, there = session.store(), session.store_at(target, target_config)
     with _without_warnings_of_the_log(), progress() as show:
-        report = source.admin.copy(there, new_identity=new_identity, progress=show)
+        report = source.admin.copy(there, new_identity=new_identity, update=update, progress=show)
     if report.was_complete and not session.as_json:
-        print_line(f"{report.url} is a complete copy already, of slot {report.slot}. Nothing was done")
+        behind = report.source_slot - report.slot
+        print_line(
+            f"{report.url} is a complete copy already, of slot {report.slot}. "
+            + (
+                f"The store is at slot {report.source_slot}, so the copy is {counted(behind, 'slot')} behind. Nothing "
+                "was done: --update copies the newest slot"
+                if behind
+                else "The store has no newer slot"
+            )
+        )
         return
     findings = _all_findings(report.findings, as_json=session.as_json)
     session.print_facts(

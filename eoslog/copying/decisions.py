@@ -4,6 +4,8 @@ A process that copies may die, or be paused, at any point, and several may copy 
 step by put-if-absent of the next number: that the copy begins, which slot it has, and that all files are there. A
 process with an older plan cannot decide that the copy is complete, because another decision has that number.
 
+After a complete copy, an update may plan a newer slot and complete it, and so on. The last completed plan counts.
+
 The decisions are never deleted. A freed number would let a paused process decide again.
 """
 
@@ -48,18 +50,20 @@ class CopyPlanned(_Decision):
     type: Literal["planned"] = "planned"
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     """The slot of the source."""
+    first_slot: Annotated[int, Field(strict=True, ge=1, lt=2**43)]
+    """The first slot of the copy's own log: ``slot`` + 1, or the first one after the log of the copy before."""
     time_ms: Milliseconds
     """The time of the plan, by the target's clock (ms)."""
     checkpoint: CheckpointReference
     """The checkpoint at the target that holds the state."""
     records: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The contents of the first slots of the copy, from ``slot`` + 1 on."""
+    """The contents of the first slots of the copy, from ``first_slot`` on."""
     shared: dict[str, SharedPosition] = {}
     """Where the source had the content of data files in shared objects, by path. In the copy they are objects."""
 
 
 class CopyCompleted(_Decision):
-    """All files of the last plan are at the target. The plan is final."""
+    """All files of the last plan are at the target. Only an update replaces the plan."""
 
     type: Literal["completed"] = "completed"
 
@@ -75,10 +79,17 @@ class Decisions:
         self._target = target.object_store
         self._environment = target.environment
         self.begun: CopyBegun | None = None
-        self.plan: CopyPlanned | None = None
-        """The last plan."""
+        self.plans: list[CopyPlanned] = []
+        self.completed: list[CopyPlanned] = []
+        """The plans that were completed. Each of them was, or will be, the log of the copy."""
         self.is_complete = False
+        """True if the last plan is complete."""
         self._next = 0
+
+    @property
+    def plan(self) -> CopyPlanned | None:
+        """The last plan."""
+        return self.plans[-1] if self.plans else None
 
     def refresh(self) -> None:
         """Read the decisions after the last known one.
@@ -86,7 +97,7 @@ class Decisions:
         Raises:
             CorruptRecord, UnsupportedFormat
         """
-        while not self.is_complete:
+        while True:
             path = _path(self._next)
             try:
                 body = self._target.get(path).body
@@ -112,10 +123,12 @@ class Decisions:
         if isinstance(decision, CopyBegun):
             self.begun = decision
         elif isinstance(decision, CopyPlanned):
-            self.plan = decision
-        elif self.plan is None:
+            self.plans.append(decision)
+            self.is_complete = False
+        elif self.plan is None or self.is_complete:
             raise CorruptRecord(f"{self._target.url}/{_path(self._next)}: a copy without a plan cannot be complete")
         else:
+            self.completed.append(self.plan)
             self.is_complete = True
         self._next += 1
 

@@ -47,6 +47,8 @@ class _Item(NamedTuple):
     """The slot that gave the file's rows their offsets. At the source, its record may have the content of the file."""
     is_required: bool = True
     """False for a file that only Kafka's tools read. A copy may lack it, as the source may."""
+    is_index: bool = False
+    """True for the index of a segment. It names other files, so its content is needed."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,17 @@ class CopiedFiles:
     """Files that are at the target."""
     bytes: int = 0
     reused: int = 0
-    """The number of files that an earlier run had copied. They were read and checked again."""
+    """The number of files that an earlier run had copied."""
+
+
+class _AtTarget(NamedTuple):
+    """A file that is at the target."""
+
+    length: int
+    is_reused: bool
+    """True if an earlier run had copied it."""
+    body: bytes = b""
+    """The content; empty if the file was not read."""
 
 
 class FileCopy:
@@ -69,6 +81,8 @@ class FileCopy:
         state: the state of the copy.
         shared: where the source had data files in shared objects, by path.
         may_have_files: False if no run has copied files to the target. Then nothing is listed there.
+        trusts_files: True to take a file of the right length at the target for a sound one. Then only the indexes of
+            segments are read again, otherwise all files.
         progress: called with the number of files.
     """
 
@@ -80,6 +94,7 @@ class FileCopy:
         *,
         shared: Mapping[str, SharedPosition],
         may_have_files: bool,
+        trusts_files: bool,
         progress: Progress,
     ) -> None:
         self._log = source.log
@@ -89,10 +104,11 @@ class FileCopy:
         self._state = state
         self._shared = shared
         self._may_have_files = may_have_files
+        self._trusts_files = trusts_files
         self._progress = progress
         self._total = 0
-        self._listed: tuple[PartitionId | None, set[str]] = None, set()
-        """The last partition that was listed, and its paths at the target."""
+        self._listed: tuple[PartitionId | None, dict[str, int]] = None, {}
+        """The last partition that was listed, and the lengths of its files at the target by path."""
         self.copied = CopiedFiles()
 
     def run(self) -> CopiedFiles:
@@ -128,43 +144,51 @@ class FileCopy:
     def _indexes(self) -> Iterator[_Item]:
         for partition_id, partition in self._state.partitions.items():
             for segment in partition.sealed:
-                yield _Item(segment.index, partition_id)
+                yield _Item(segment.index, partition_id, is_index=True)
 
     def _copy_group(self, threads: ThreadPoolExecutor, group: list[_Item]) -> list[bytes]:
         """Copy files, and return their contents. The content of an optional file that is missing is empty."""
-        plans = [(item, item.file.path in self._at_target(item.partition_id)) for item in group]
+        plans = [(item, self._at_target(item.partition_id).get(item.file.path)) for item in group]
         found = list(threads.map(self._copy_one, plans))
-        self.copied.files += sum(body is not None for body, _ in found)
-        self.copied.bytes += sum(len(body) for body, _ in found if body is not None)
-        self.copied.reused += sum(is_reused for _, is_reused in found)
+        there = [each for each in found if each is not None]
+        self.copied.files += len(there)
+        self.copied.bytes += sum(each.length for each in there)
+        self.copied.reused += sum(each.is_reused for each in there)
         self._progress("files", self.copied.files, self._total)
-        return [body or b"" for body, _ in found]
+        return [b"" if each is None else each.body for each in found]
 
-    def _at_target(self, partition_id: PartitionId) -> set[str]:
-        """Return the paths of a partition at the target. Items come partition by partition, so one set is kept."""
+    def _at_target(self, partition_id: PartitionId) -> dict[str, int]:
+        """Return the files of a partition at the target. Items come partition by partition, so one dict is kept."""
         if not self._may_have_files:
-            return set()
+            return {}
         if self._listed[0] != partition_id:
             prefix = f"{self._state.topics[partition_id.topic_id].prefix}{partition_id.partition}/"
-            self._listed = partition_id, {info.path for info in self._target.list(prefix)}
+            self._listed = partition_id, {info.path: info.size for info in self._target.list(prefix)}
         return self._listed[1]
 
-    def _copy_one(self, plan: tuple[_Item, bool]) -> tuple[bytes | None, bool]:
-        """Copy a file. Return its content, or None, and True if the target had it."""
-        item, exists = plan
+    def _copy_one(self, plan: tuple[_Item, int | None]) -> _AtTarget | None:
+        """Copy a file, unless the target has it. Return None if neither the target nor the source has it.
+
+        Args:
+            plan: the file, and the length of the object at the target; None if there is none.
+        """
+        item, length = plan
+        exists = length is not None
+        if length == item.file.length and self._trusts_files and not item.is_index:
+            return _AtTarget(length, is_reused=True)
         if exists:
             with contextlib.suppress(ObjectNotFound):
                 body = _read(self._target, item.file)
                 if body is not None:
-                    return body, True
+                    return _AtTarget(len(body), True, body)
         body = self._read_source(item)
         if body is None:
-            return None, False
+            return None
         # An earlier run puts only checked bytes. If a file of this name has others, it was damaged since.
         put = self._target.put_many if exists else self._target.put_new
         put([(item.file.path, body)])
         self._environment.reached("store.copy.file_put")
-        return body, False
+        return _AtTarget(len(body), False, body)
 
     def _read_source(self, item: _Item) -> bytes | None:
         problem = "its length or checksum differs from the log"

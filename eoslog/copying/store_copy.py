@@ -8,6 +8,10 @@ The copy works in this order, so that the target is no store until the last put:
 4. It decides that the copy is complete, puts the first slots of the target's log, and verifies the target.
 5. It puts the description, ``eoslog.json``.
 
+An update of a complete copy does the same from step 2 on. Files that the target has are not copied again. The put of the
+first new slot replaces the old log. In step 5 the description gets the new slot. Then the update deletes what only the
+old log needs.
+
 A process may die after each step. The next run reads the decisions and continues. The target's log begins after the
 slot of the plan, as if older slots had been deleted.
 """
@@ -22,8 +26,19 @@ from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped, files_a
 from eoslog.copying.identity import with_new_identity
 from eoslog.errors import CorruptRecord, InvalidRequest, NotAStore, StoreAlreadyExists, StoreUnavailable
 from eoslog.log.checkpoint import read_checkpoint, write_checkpoint
-from eoslog.log.slots import CheckpointEntry, CheckpointReference, SlotRecord, encode_line, slot_body, slot_path
+from eoslog.log.slots import (
+    CHECKPOINTS,
+    CheckpointEntry,
+    CheckpointReference,
+    SlotRecord,
+    checkpoint_path,
+    encode_line,
+    slot_body,
+    slot_path,
+)
+from eoslog.maintenance.vacuum import referenced_files
 from eoslog.session.description import (
+    COPY_DIRECTORY,
     DESCRIPTION_PATH,
     CopiedFrom,
     ProbeRecord,
@@ -34,15 +49,19 @@ from eoslog.session.description import (
 )
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.partitions import shared_positions
 from eoslog.storage.conditional_put import put_once
 from eoslog.storage.probe import probe_put_if_absent
-from eoslog.verification.findings import Finding, Progress, Severity, no_progress
+from eoslog.verification.findings import Finding, Kind, Progress, Severity, no_progress
+from eoslog.verification.log_checks import SLOTS_OF_A_COPY
+from eoslog.verification.slot_checks import newest_slot
 from eoslog.verification.store_checks import fresh_session, verify
 from eoslog.wording import quoted
 
 _logger = logging.getLogger(__name__)
 _MOST_PLANS = 10
+_OF_OUTDATED = frozenset({Kind.SLOT_LOST, Kind.SLOT_STRAY, Kind.FILES_UNREFERENCED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +73,15 @@ class CopyReport:
     store_id: str
     slot: int
     """The slot of the source whose state the copy has."""
+    source_slot: int
+    """The newest slot of the source at the beginning of this run. If it is larger than ``slot``, the copy is behind."""
     was_complete: bool = False
     """True if an earlier run had completed the copy. Then nothing was done, and the numbers below are 0."""
     files: int = 0
-    """Files that this run copied or checked; 0 if an earlier run had copied all of them."""
+    """Files that this run copied or found at the target; 0 if an earlier run had copied all of them."""
     bytes: int = 0
     files_reused: int = 0
-    """Files that an earlier run had copied. They were read and checked again."""
+    """Files that an earlier run had copied."""
     findings: list[Finding] = field(default_factory=list)
     """The findings of the verification of the copy. None is an error."""
 
@@ -69,7 +90,13 @@ class StoreCopy:
     """One run of a copy."""
 
     def __init__(
-        self, source: Session, target: Session, *, new_identity: bool = False, progress: Progress = no_progress
+        self,
+        source: Session,
+        target: Session,
+        *,
+        new_identity: bool = False,
+        update: bool = False,
+        progress: Progress = no_progress,
     ) -> None:
         if not isinstance(target, Session):
             raise InvalidRequest(f"target is a store, as eoslog.connect(url) returns it, not {quoted(target)}")
@@ -78,20 +105,23 @@ class StoreCopy:
         self._store = target.object_store
         self._environment = target.environment
         self._has_new_identity = new_identity
+        self._is_update = update
         self._progress = progress
         self._decisions = Decisions(target)
         self._own_checkpoint: CheckpointReference | None = None
         """The checkpoint of the last plan that this run made."""
         self._may_have_files = True
+        self._source_slot = NO_SLOT
 
     def run(self) -> CopyReport:
         """Copy the newest slot of the source, or continue the copy that an earlier run began.
 
         Raises:
             NotAStore: the source is no store, or the target holds other objects.
-            StoreAlreadyExists: the target is another store, or a copy of a slot that the source's log does not have.
+            StoreAlreadyExists: the target is another store, or a copy of a slot that the source's log does not have, or
+                a copy that was written to since.
             InvalidRequest: the target lies in the source, or an unfinished copy of another kind is there.
-            CorruptRecord: the source is damaged. The target is no store then.
+            CorruptRecord: the source is damaged. The target is no store then, or as it was before the update.
             PutIfAbsentUnsupported: the target cannot hold a store.
             RetriableError: run the copy again.
         """
@@ -100,20 +130,30 @@ class StoreCopy:
             raise InvalidRequest(
                 f"the target {self._target.url} lies in the source {self._source.url}. Choose a place outside of it"
             )
+        self._source_slot = self._source.log.read(lambda state, slot: slot)
         complete = self._complete_copy()
         if complete is not None:
             return complete
         begun = self._begin()
         copied = CopiedFiles()
+        wants_newest = self._is_update
         drops = 0
         while drops < _MOST_PLANS:
             plan = self._decisions.plan
+            is_behind = plan is not None and wants_newest and plan.slot < self._source_slot
             if plan is None:
                 self._plan(begun)
                 continue
             self._check_slot(plan.slot)
             if self._decisions.is_complete:
-                return self._finish(begun, plan, copied)
+                # An earlier run may have died before its last put. Its log is the one that an update continues.
+                report = self._finish(begun, plan, copied)
+                if not is_behind:
+                    return report
+            if is_behind and self._decisions.completed:
+                wants_newest = False
+                self._plan(begun)
+                continue
             try:
                 copied = self._copy_files(plan)
             except FileDropped as dropped:
@@ -131,7 +171,10 @@ class StoreCopy:
         )
 
     def _complete_copy(self) -> CopyReport | None:
-        """Return the report of a copy of this source that is complete; None if the target is no store.
+        """Return the report of a copy of this source that is complete, and whose log is there.
+
+        Returns:
+            None if the target is no store, is to be updated, or has lost slots with which it was completed.
 
         Raises:
             StoreAlreadyExists: the target is another store, or a copy of a slot that the source's log does not have.
@@ -147,7 +190,10 @@ class StoreCopy:
                 "the copy"
             )
         self._check_slot(found.copied.slot)
-        return CopyReport(self._target.url, found.store_id, found.copied.slot, was_complete=True)
+        is_behind = found.copied.slot < self._source_slot
+        if (self._is_update and is_behind) or newest_slot(self._store) < found.copied.first_slot + SLOTS_OF_A_COPY - 1:
+            return None
+        return CopyReport(self._target.url, found.store_id, found.copied.slot, self._source_slot, was_complete=True)
 
     def _check_slot(self, slot: int) -> None:
         """Check that the source's own log may have had a slot.
@@ -174,6 +220,11 @@ class StoreCopy:
         """
         decisions, source_id = self._decisions, self._source.describe().store_id
         decisions.refresh()
+        if decisions.begun is None and find_description(self._store) is not None:
+            raise StoreAlreadyExists(
+                f"{self._target.url} lacks the decisions of its copy, {COPY_DIRECTORY}0000.json and the following. "
+                "Choose an empty URL for the copy"
+            )
         if decisions.begun is None and self._target.is_occupied():
             # Another process may have begun between the two requests.
             decisions.refresh()
@@ -222,24 +273,31 @@ class StoreCopy:
             state = with_new_identity(state, begun.store_id)
         # The target's clock may be behind that of the source, whose vacuum set the horizon.
         upload_ms = max(self._store.clock.now_ms(), state.horizon_ms + 1)
+        # An update puts its slots behind those of the copy before. A gap keeps processes that follow the old log from
+        # reading a record that does not continue it.
+        number = max([slot + 1, *(each.first_slot + SLOTS_OF_A_COPY + 1 for each in self._decisions.completed)])
         # Three records without a change of the state: one to which the first checkpoint belongs, and one for each
-        # checkpoint's entry. So the log of the copy is like one whose older slots were deleted.
-        first = SlotRecord(slot=slot + 1, append_id=self._environment.new_id(), prev=append_id)
+        # checkpoint's entry. So the log of the copy is like one whose older slots were deleted. The first record names
+        # a checkpoint, too. As soon as it is put, a process that opens the log finds the state of the new copy.
+        base, root = write_checkpoint(self._store, self._environment, machine, state, number - 1, append_id, None)
+        first = SlotRecord(slot=number, append_id=self._environment.new_id(), prev=append_id, checkpoint=base)
         older, root = write_checkpoint(
-            self._store, self._environment, machine, state, first.slot, first.append_id, None
+            self._store, self._environment, machine, state, first.slot, first.append_id, root
         )
         second = SlotRecord(
-            slot=slot + 2,
+            slot=number + 1,
             append_id=self._environment.new_id(),
             prev=first.append_id,
+            checkpoint=base,
             entries=(_entry(older, upload_ms),),
         )
         newer, _ = write_checkpoint(self._store, self._environment, machine, state, second.slot, second.append_id, root)
         third = SlotRecord(
-            slot=slot + 3,
+            slot=number + 2,
             append_id=self._environment.new_id(),
             prev=second.append_id,
             checkpoint=older,
+            previous_checkpoint=base,
             entries=(_entry(newer, upload_ms, shares_with=older.slot),),
         )
         self._own_checkpoint = older
@@ -249,7 +307,9 @@ class StoreCopy:
         bodies = [slot_body(lines[0]), slot_body(lines[1]), slot_body(lines[2], tail)]
         records = tuple(body.decode() for body in bodies)
         self._decisions.decide(
-            CopyPlanned(slot=slot, time_ms=upload_ms, checkpoint=older, records=records, shared=shared)
+            CopyPlanned(
+                slot=slot, first_slot=number, time_ms=upload_ms, checkpoint=older, records=records, shared=shared
+            )
         )
         self._environment.reached("store.copy.planned")
 
@@ -269,6 +329,7 @@ class StoreCopy:
             state,
             shared=plan.shared,
             may_have_files=may_have_files,
+            trusts_files=bool(self._decisions.completed),
             progress=self._progress,
         ).run()
 
@@ -284,35 +345,97 @@ class StoreCopy:
         found = find_description(self._store)
         if found is not None:
             self._check_own(found, description)
-        for number, record in enumerate(plan.records, start=1):
-            path, body = slot_path(plan.slot + number), record.encode()
+        self._check_unwritten()
+        for number, record in enumerate(plan.records):
+            path, body = slot_path(plan.first_slot + number), record.encode()
             if put_once(self._store, self._environment, path, body) != body:
                 raise StoreAlreadyExists(
                     f"{self._target.url} has another object at {path}. Another process created a store there during "
-                    "the copy. Choose an empty URL for the copy"
+                    "the copy, or wrote to it. Choose an empty URL for the copy"
                 )
+            self._environment.reached("store.copy.slot_put")
         self._environment.reached("store.copy.slots_put")
         findings = self._verified(description)
         self._environment.reached("store.copy.verified")
         self._put_description(description)
         self._environment.reached("store.copy.described")
+        self._delete_outdated(plan)
         _logger.info("%s: copied slot %d to %s", self._source.url, plan.slot, self._target.url)
         return CopyReport(
             self._target.url,
             description.store_id,
             plan.slot,
+            self._source_slot,
             files=copied.files,
             bytes=copied.bytes,
             files_reused=copied.reused,
             findings=findings,
         )
 
+    def _check_unwritten(self) -> None:
+        """Check that the log of the target ends with slots of this copy.
+
+        Raises:
+            StoreAlreadyExists: a process has written to the copy.
+        """
+        newest = newest_slot(self._store)
+        records = {
+            plan.first_slot + number: record
+            for plan in self._decisions.completed
+            for number, record in enumerate(plan.records)
+        }
+        if newest == NO_SLOT or (
+            newest in records and self._store.get(slot_path(newest)).body == records[newest].encode()
+        ):
+            return
+        raise StoreAlreadyExists(
+            f"{self._target.url} was written to: its slot {newest} is not of the copy. Choose an empty URL for the copy"
+        )
+
+    def _delete_outdated(self, plan: CopyPlanned) -> None:
+        """Delete what only the earlier plans of this copy need: their files, checkpoints and slots.
+
+        A file that the state of a later slot does not name is never named again. So no copy that runs meanwhile needs
+        one of these files.
+        """
+        machine, earlier = StoreMachine(), list[CopyPlanned]()
+        for each in reversed(self._decisions.plans):
+            if each is plan:
+                continue
+            (checkpoint,) = self._store.get_many([each.checkpoint.path])
+            if checkpoint is not None:
+                earlier.append(each)
+            elif each in self._decisions.completed:
+                # An earlier update has deleted everything of it, and of the plans before.
+                break
+        if not earlier:
+            return
+        kept = set(referenced_files(self._store, read_checkpoint(self._store, machine, plan.checkpoint)[0]))
+        unneeded: set[str] = set()
+        for each in earlier:
+            try:
+                unneeded |= set(
+                    referenced_files(self._store, read_checkpoint(self._store, machine, each.checkpoint)[0])
+                )
+            except CorruptRecord as error:
+                # Its files stay, and nothing names them.
+                _logger.info("%s: files of slot %d are kept: %s", self._target.url, each.slot, error)
+        self._store.delete_many(sorted(unneeded - kept))
+        self._environment.reached("store.copy.outdated_files_deleted")
+        slots = [each.first_slot + number for each in earlier for number in range(SLOTS_OF_A_COPY)]
+        self._store.delete_many([slot_path(slot) for slot in slots if slot < plan.first_slot])
+        # The checkpoints come last. As long as one exists, the next run deletes the rest.
+        below = checkpoint_path(plan.first_slot - 1, "")
+        self._store.delete_many([info.path for info in self._store.list(CHECKPOINTS) if info.path < below])
+
     def _description(self, begun: CopyBegun, plan: CopyPlanned) -> StoreDescription:
         return self._source.describe().model_copy(
             update={
                 "store_id": begun.store_id,
                 "probe": ProbeRecord(put_if_absent=True, time_ms=begun.time_ms),
-                "copied": CopiedFrom(store_id=begun.source_store_id, slot=plan.slot, time_ms=plan.time_ms),
+                "copied": CopiedFrom(
+                    store_id=begun.source_store_id, slot=plan.slot, first_slot=plan.first_slot, time_ms=plan.time_ms
+                ),
             }
         )
 
@@ -330,19 +453,25 @@ class StoreCopy:
                 f"{self._target.url}: the copy has {len(errors)} errors, so it is not made a store. The first, at "
                 f"{errors[0].place}: {errors[0].problem}. Run eoslog verify on the source, then copy to an empty URL"
             )
-        return findings
+        # The objects of the copy before are deleted later.
+        return [each for each in findings if len(self._decisions.plans) == 1 or each.kind not in _OF_OUTDATED]
 
     def _put_description(self, description: StoreDescription) -> None:
         body = put_once(self._store, self._environment, DESCRIPTION_PATH, encode_description(description))
-        self._check_own(decode_description(body, self._store.url), description)
+        found = decode_description(body, self._store.url)
+        self._check_own(found, description)
+        if found != description:
+            self._store.put(DESCRIPTION_PATH, encode_description(description))
 
     def _check_own(self, found: StoreDescription, description: StoreDescription) -> None:
-        """Check that the store at the target is the copy.
+        """Check that the store at the target is the copy, of this slot or of an earlier plan.
 
         Raises:
             StoreAlreadyExists: it is another store.
         """
-        if found != description:
+        of_plans = {(each.slot, each.first_slot) for each in self._decisions.completed}
+        is_of_plan = found.copied is not None and (found.copied.slot, found.copied.first_slot) in of_plans
+        if not is_of_plan or found.model_copy(update={"copied": description.copied}) != description:
             raise StoreAlreadyExists(
                 f"there is a store at {self._target.url} already, its id is {found.store_id}. Another process created "
                 "it during the copy"

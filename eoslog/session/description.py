@@ -44,7 +44,9 @@ class CopiedFrom(BaseModel):
     store_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """The id of the source. The copy has the same id, unless it was made with a new one."""
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
-    """The slot of the source. The log of the copy begins with the next one."""
+    """The slot of the source."""
+    first_slot: Annotated[int, Field(strict=True, ge=1, lt=2**43)]
+    """The first slot of the copy's own log: ``slot`` + 1, or a later one if the copy was updated."""
     time_ms: Annotated[int, Field(strict=True, ge=0)]
     """The time of the copy's plan, by the clock of the copy's store (ms since the epoch)."""
 

@@ -275,12 +275,12 @@ SLOTS_OF_A_COPY = 3
 class LogVerification:
     """One verification of the log. Then ``state`` is the state after ``slot``; None if the log cannot be folded."""
 
-    def __init__(self, log: Log[StoreState], copied_slot: int | None, progress: Progress) -> None:
+    def __init__(self, log: Log[StoreState], copy_slot: int | None, progress: Progress) -> None:
         self.state: StoreState | None = None
         self.slot = -1
         self.checkpoint_objects: set[str] = set()
         self._log = log
-        self._copied_slot = copied_slot
+        self._copy_slot = copy_slot
         self._store = log.store
         self._unneeded_below = 0
         """No process needs the slots below, unless they have rows: a checkpoint above them can be read."""
@@ -296,10 +296,10 @@ class LogVerification:
             StoreUnavailable, StoreAccessDenied
         """
         found = with_unlisted(self._store, runs(self._store))
-        first = 0 if self._copied_slot is None else self._copied_slot + 1
+        first = 0 if self._copy_slot is None else self._copy_slot
         yield from self._missing_of_copy(found[-1].last if found else first - 1)
         if not found:
-            if self._copied_slot is None:
+            if self._copy_slot is None:
                 yield finding(Kind.LOG_MISSING)
             return
         references = named_checkpoints(self._log, found)
@@ -379,7 +379,7 @@ class LogVerification:
 
     def _missing_of_copy(self, newest: int) -> Iterator[Finding]:
         """Report that a copy lacks slots with which it was completed. A log never ends before them."""
-        if self._copied_slot is None or newest >= (last := self._copied_slot + SLOTS_OF_A_COPY):
+        if self._copy_slot is None or newest >= (last := self._copy_slot + SLOTS_OF_A_COPY - 1):
             return
         what = f"slot {last}" if newest + 1 == last else f"each of the slots {newest + 1} to {last}"
         yield of_slot(Kind.COPY_SLOT_MISSING, newest + 1, what=what)
@@ -413,18 +413,18 @@ class LogVerification:
 
 
 def verify_log(
-    log: Log[StoreState], copied_slot: int | None, progress: Progress
+    log: Log[StoreState], copy_slot: int | None, progress: Progress
 ) -> tuple[LogVerification, list[Finding]]:
     """Verify the log and compute the state after its newest slot.
 
     Args:
-        copied_slot: the slot of the source, if the store is a copy. Its own log has the slots after it.
+        copy_slot: if the store is a copy, the first slot of its own log.
 
     Raises:
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied
     """
     for _ in range(_ATTEMPTS):
-        verification = LogVerification(log, copied_slot, progress)
+        verification = LogVerification(log, copy_slot, progress)
         found = list(verification.findings())
         # Slots that were deleted during the verification are no fault, but the fold must start again without them.
         if found or verification.state is not None:

@@ -21,6 +21,7 @@ from eoslog.log.slots import (
     slot_of,
     slot_path,
 )
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.storage.object_store import ObjectStore, StoredObject
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, finding
 from eoslog.wording import without_code
@@ -51,6 +52,12 @@ def runs(store: ObjectStore) -> list[Run]:
         if not found or slot > found[-1].last:
             _append(found, Run(slot, slot))
     return found
+
+
+def newest_slot(store: ObjectStore) -> int:
+    """Return the newest slot that a LIST shows; ``NO_SLOT`` if there is none."""
+    found = runs(store)
+    return found[-1].last if found else NO_SLOT
 
 
 def with_unlisted(store: ObjectStore, found: list[Run]) -> list[Run]:

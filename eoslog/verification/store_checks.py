@@ -159,7 +159,7 @@ def verify_state(
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied
     """
     origin = None if description is None else description.copied
-    verification, found = verify_log(session.log, None if origin is None else origin.slot, progress)
+    verification, found = verify_log(session.log, None if origin is None else origin.first_slot, progress)
     state = verification.state
     if state is not None:
         if description is not None and state.store_id != description.store_id:

@@ -266,13 +266,10 @@ class CoordinatorMetrics(Collector):
         started_ms = self._monotonic_ms()
         self._steps = {name: _StepRuns(interval_ms, started_ms) for name, interval_ms in intervals_ms.items()}
         self._unreadable_indexes: int | None = None
-        self.is_ready = False
-        """True if the last step succeeded, so the store answers."""
 
     def observe(self, report: StepReport) -> None:
         """Count a run of a step."""
         runs = self._steps[report.step]
-        self.is_ready = report.error is None
         runs.end_ms, runs.error = self._monotonic_ms(), report.error
         runs.duration_ms += report.duration_ms
         if report.error is not None:
@@ -324,6 +321,14 @@ class CoordinatorMetrics(Collector):
         values = _keyed({step: value(runs) for step, runs in self._steps.items()})
         return self._families.gauges(f"coordinator_step_{name}", text, ["step"], values)
 
+    @property
+    def unready(self) -> str:
+        """The reason why the coordinator is not ready; empty if each step that has run succeeded the last time."""
+        if all(step.end_ms is None for step in self._steps.values()):
+            return "no step has run yet"
+        failed = [name for name, step in self._steps.items() if step.error is not None]
+        return f"the last run of {', '.join(failed)} failed" if failed else ""
+
     def last_results(self) -> str:
         """Return a line for each step with the result of its last run."""
         now_ms = self._monotonic_ms()
@@ -371,10 +376,9 @@ def serve(
 ) -> tuple[int, Callable[[StepReport], None]]:
     """Serve the metrics of a store and of its coordinator over HTTP, in a thread of this process.
 
-    ``/metrics`` has both. ``/livez`` answers 200 while the process runs. ``/readyz`` answers 200 if the last step of
-    the coordinator succeeded, else 503, with the last result of each step. One step that always fails does not keep
-    the process from being ready, because the others still work. A step may run for a long time, so its duration does
-    not count.
+    ``/metrics`` has both. ``/livez`` answers 200 while the process runs. ``/readyz`` answers 200 if the last run of
+    each step that has run succeeded, else 503, with the last result of each step. So a step that fails each time shows,
+    although the others go on. A step may run for a long time, so its duration does not count.
 
     Args:
         port: 0 takes a free one.
@@ -398,11 +402,11 @@ def serve(
                 return metrics(environ, start_response)  # type: ignore[no-any-return]
             case "/livez":
                 status, body = "200 OK", b"alive\n"
-            case "/readyz" if coordinator.is_ready:
-                status, body = "200 OK", f"ready\n{coordinator.last_results()}".encode()
             case "/readyz":
-                reason = "not ready: the last step failed, or none has run yet"
-                status, body = "503 Service Unavailable", f"{reason}\n{coordinator.last_results()}".encode()
+                unready = coordinator.unready
+                status = "503 Service Unavailable" if unready else "200 OK"
+                head = f"not ready: {unready}" if unready else "ready"
+                body = f"{head}\n{coordinator.last_results()}".encode()
             case _:
                 status, body = "404 Not Found", b"there are /metrics, /livez and /readyz\n"
         start_response(status, [("Content-Type", "text/plain; charset=utf-8")])

@@ -99,7 +99,9 @@ def describe(session: Session) -> None:
 def metrics(session: Session, prometheus: bool) -> None:
     """Show metrics of transactions, producers and the log.
 
-    The tables have only partitions that lag behind their end. --json and --prometheus print all partitions.
+    The tables of lags have only partitions that lag behind their end. --json and --prometheus print all of them, and
+    also the counts of transactions, inits, rows and errors. These counts begin when a process opens the log, so follow
+    them in a process that runs, such as `coordinator --metrics-port`.
     """
     if prometheus:
         click.echo(_prometheus().exposition(session.store()), nl=False)
@@ -122,7 +124,37 @@ def metrics(session: Session, prometheus: bool) -> None:
     ]
     publication = Columns(("Topic", itemgetter(0)), ("PublicationLagMs:duration", itemgetter(1)))
     publications = [publication.of(each) for each in found.publication_lag_ms.items()]
-    session.print_facts(columns.of(found), last_stable_offset_lag=lags, consumer_lag=groups, publications=publications)
+    counts = Columns("Inits DuplicateBatches").of(found) if session.as_json else {}
+    ended = [
+        {"Outcome": outcome, "Reason": reason, "TransactionsEnded": number}
+        for outcome, of_reason in found.transactions_ended.items()
+        for reason, number in of_reason.items()
+        if number or session.as_json
+    ]
+    by_topic = {"RowsIn": found.rows_in, "BytesIn": found.bytes_in, "RowsOut": found.rows_out}
+    by_topic |= {"BytesOut": found.bytes_out}
+    topics = [
+        {"Topic": topic, "TopicBytes": size}
+        | ({name: counts.get(topic, 0) for name, counts in by_topic.items()} if session.as_json else {})
+        for topic, size in found.topic_bytes.items()
+    ]
+    ends = [
+        {"Topic": partition.topic, "Partition": partition.partition, "EndOffset": end}
+        for partition, end in found.end_offsets.items()
+    ]
+    errors = [{"Error": error, "AppendErrors": number} for error, number in found.append_errors.items()]
+    members = [{"Group": group, "GroupMembers": number} for group, number in found.group_members.items()]
+    session.print_facts(
+        columns.of(found) | counts,
+        last_stable_offset_lag=lags,
+        consumer_lag=groups,
+        publications=publications,
+        transactions_ended=ended,
+        topics=topics,
+        end_offsets=ends,
+        append_errors=errors,
+        group_members=members,
+    )
 
 
 def _by(operation: Operation) -> str | None:

@@ -8,9 +8,9 @@ The copy works in this order, so that the target is no store until the last put:
 4. It decides that the copy is complete, puts the first slots of the target's log, and verifies the target.
 5. It puts the description, ``eoslog.json``.
 
-An update of a complete copy does the same from step 2 on. Files that the target has are not copied again. The put of the
-first new slot replaces the old log. In step 5 the description gets the new slot. Then the update deletes what only the
-old log needs.
+An update of a complete copy does the same from step 2 on. Files that the target has are not copied again. The put of
+the first new slot replaces the old log. In step 5 the description gets the new slot. Then the update deletes what only
+the old log needs.
 
 A process may die after each step. The next run reads the decisions and continues. The target's log begins after the
 slot of the plan, as if older slots had been deleted.

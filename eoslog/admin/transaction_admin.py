@@ -30,6 +30,7 @@ from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_requests import (
     AbortTransaction,
+    FenceProducer,
     ForceTerminateTransaction,
     unknown_transactional_id,
 )
@@ -191,7 +192,10 @@ class TransactionAdministration:
         return self._store.read(lambda state, slot: describe_producers(state, TopicPartition(topic, partition)))
 
     def abort_transaction(self, transactional_id: str) -> bool:
-        """Abort the open transaction of a transactional id, and fence its producer.
+        """Abort the open transaction of a transactional id.
+
+        Its producer is not fenced. The next call of the producer raises an error that names the abort. The producer
+        calls ``abort_transaction()``, and may begin its next transaction. Use ``fence_producer`` to stop it.
 
         Returns:
             False if no transaction is open.
@@ -202,6 +206,22 @@ class TransactionAdministration:
         """
         check_id("transactional id", transactional_id)
         return self._store.append(AbortTransaction(transactional_id, "admin", self._store.now_ms()))
+
+    def fence_producer(self, transactional_id: str) -> bool:
+        """Fence the producer of a transactional id, and abort its open transaction (Kafka's ``fenceProducers``).
+
+        The next call of the producer raises ``ProducerFenced``, also if it has no open transaction. A run of a Spark
+        job ends in the same way at its next commit. A process that calls ``init_transactions()`` gets the id again.
+
+        Returns:
+            True if a transaction was open, and was aborted.
+
+        Raises:
+            TransactionalIdNotFound
+            InvalidTxnState: the transaction is prepared; see ``force_terminate_transaction``.
+        """
+        check_id("transactional id", transactional_id)
+        return self._store.append(FenceProducer(transactional_id, self._store.now_ms()))
 
     def force_terminate_transaction(self, transactional_id: str) -> bool:
         """Abort the open transaction of a transactional id even if it is prepared, and fence its producer (KIP-939).
@@ -219,7 +239,7 @@ class TransactionAdministration:
         return self._store.append(ForceTerminateTransaction(transactional_id, self._store.now_ms()))
 
     def abort_transaction_at(self, topic: str, partition: int, start_offset: int) -> str:
-        """Abort the transaction whose first row in a partition has this offset, and fence its producer.
+        """Abort the transaction whose first row in a partition has this offset, as ``abort_transaction`` does.
 
         ``describe_producers`` and ``find_hanging_transactions`` return the offset. The transaction ends in all its
         partitions.

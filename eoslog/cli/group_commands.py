@@ -9,10 +9,12 @@ import click
 
 from eoslog.admin.group_admin import OffsetReset, describe_group
 from eoslog.cli import completion
-from eoslog.cli.options import Group, Session, parsed, pass_session
-from eoslog.cli.rendering import Columns
+from eoslog.cli.options import Group, Session, confirm, parsed, pass_session, yes_option
+from eoslog.cli.rendering import Columns, shown
+from eoslog.errors import InvalidRequest
 from eoslog.session.metrics import parse_duration
 from eoslog.state.names import TopicPartition
+from eoslog.wording import counted, none_named
 
 _PARTITION = "TOPIC=topic_partition.topic PARTITION=topic_partition.partition"
 
@@ -29,7 +31,7 @@ _TOPICS = parsed(_topic_or_partitions, "a topic, or a topic with partitions as p
 _TIME = parsed(datetime.fromisoformat, "a time as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
 _DURATION = parsed(parse_duration)
 
-groups = Group("groups", help="List and describe consumer groups, set and delete their offsets.")
+groups = Group("groups", help="List and describe consumer groups, set and delete their offsets, remove members.")
 
 
 @groups.command("list", examples=["", "--state Empty"])
@@ -139,13 +141,14 @@ def reset_offsets(
     session.print_rows(columns, changes, empty="no offsets to set")
 
 
-@groups.command(examples=["billing payments"])
+@groups.command(examples=["billing payments", "billing payments:0,2 --yes"])
 @click.argument("group", shell_complete=completion.groups)
 @click.argument(
     "topics", type=_TOPICS, metavar="TOPIC[:0,2]...", nargs=-1, required=True, shell_complete=completion.topics
 )
+@yes_option
 @pass_session
-def delete_offsets(session: Session, group: str, topics: _Topics) -> None:
+def delete_offsets(session: Session, group: str, topics: _Topics, yes: bool) -> None:
     """Delete the committed offsets of GROUP in topics. No consumer of the group may subscribe to them."""
     admin = session.store().admin
     partitions: list[TopicPartition] = []
@@ -154,14 +157,49 @@ def delete_offsets(session: Session, group: str, topics: _Topics) -> None:
             partitions += [TopicPartition(each, number) for number in range(admin.describe_topic(each).partitions)]
         else:
             partitions.append(each)
+    known = admin.list_consumer_group_offsets(group)
+    count = len(known.keys() & set(partitions))
+    if count:
+        confirm(f"Delete the offsets of consumer group {shown(group)} in {counted(count, 'partition')}?", yes=yes)
     deleted = admin.delete_consumer_group_offsets(group, partitions)
     session.print_rows(Columns("TOPIC PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
 
 
-@groups.command("delete", examples=["billing"])
+@groups.command("delete", examples=["billing", "billing --yes"])
 @click.argument("group", shell_complete=completion.groups)
+@yes_option
 @pass_session
-def delete_group(session: Session, group: str) -> None:
+def delete_group(session: Session, group: str, yes: bool) -> None:
     """Delete the consumer group GROUP and its offsets. Its consumers must have stopped."""
-    session.store().admin.delete_consumer_group(group)
+    admin = session.store().admin
+    known = admin.list_consumer_group_offsets(group)
+    confirm(f"Delete consumer group {shown(group)} with its offsets in {counted(len(known), 'partition')}?", yes=yes)
+    admin.delete_consumer_group(group)
     session.print_result(f"deleted consumer group {group}", {"group": group, "deleted": True})
+
+
+@groups.command(examples=["billing worker-7", "billing --all"])
+@click.argument("group", shell_complete=completion.groups)
+@click.argument("members", metavar="[MEMBER]...", nargs=-1)
+@click.option("--all", "everyone", is_flag=True, help="All members.")
+@yes_option
+@pass_session
+def remove_member(session: Session, group: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
+    """Remove members from the consumer group GROUP. A consumer that still runs joins again.
+
+    MEMBER is the id of a member or the instance id of a static member, as `groups describe --members` shows them. The
+    partitions of a static member that does not come back are free at once.
+    """
+    if bool(members) == everyone:
+        raise click.UsageError("Give members, or --all.")
+    admin = session.store().admin
+    joined = admin.describe_consumer_group(group).members
+    known = {each.member_id for each in joined} | {each.group_instance_id for each in joined}
+    for name in members:
+        if name not in known:
+            raise InvalidRequest(none_named(f"member of consumer group {group}", name, filter(None, known)))
+    count = len(members) if members else len(joined)
+    if count:
+        confirm(f"Remove {counted(count, 'member')} from consumer group {shown(group)}?", yes=yes)
+    removed = admin.remove_members(group, members or None)
+    session.print_rows(Columns(("CONSUMER-ID", str)), removed, empty=f"consumer group {group} has no members")

@@ -1,20 +1,22 @@
-"""``eoslog transactions``: list, describe, abort, and what holds readers back (``kafka-transactions.sh``)."""
+"""``eoslog transactions``: list, describe, abort, fence, and what holds readers back (``kafka-transactions.sh``)."""
 
 from __future__ import annotations
 
 import click
 
-from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
+from eoslog.admin.admin import Admin
+from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH, transaction_at
 from eoslog.cli import completion
-from eoslog.cli.options import NATURAL, Group, Session, pass_session, topic_option
-from eoslog.cli.rendering import Columns
+from eoslog.cli.options import NATURAL, Group, Session, confirm, pass_session, topic_option, yes_option
+from eoslog.cli.rendering import Columns, duration_shown, shown
+from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import TransactionState
 
 _MS_A_MINUTE = 60_000
 _NO_BROKER = -1
 """The coordinator that is shown: Kafka's number for no broker, since no process is the coordinator."""
 
-transactions = Group("transactions", help="List, describe and abort transactions.")
+transactions = Group("transactions", help="List, describe and abort transactions, fence producers.")
 
 
 @transactions.command(
@@ -144,37 +146,80 @@ def find_hanging(session: Session, max_transaction_timeout: int, topic: str | No
     session.print_rows(columns, found, empty="no hanging transactions")
 
 
-@transactions.command(examples=["etl-1", "--topic payments --partition 0 --start-offset 42"])
+@transactions.command(examples=["etl-1", "--topic payments --partition 0 --start-offset 42 --yes"])
 @click.argument("transactional_id", metavar="[ID]", required=False, shell_complete=completion.transactional_ids)
 @topic_option(help="Instead of ID: the topic,")
 @click.option("--partition", type=NATURAL, help="the partition, and")
 @click.option("--start-offset", type=NATURAL, help="the first offset of the transaction there.")
+@yes_option
 @pass_session
 def abort(
-    session: Session, transactional_id: str | None, topic: str | None, partition: int | None, start_offset: int | None
+    session: Session,
+    transactional_id: str | None,
+    topic: str | None,
+    partition: int | None,
+    start_offset: int | None,
+    yes: bool,
 ) -> None:
-    """Abort the open transaction of the transactional id ID, or the one at an offset, and fence its producer."""
-    admin = session.store().admin
+    """Abort the open transaction of the transactional id ID, or the one at an offset.
+
+    Its producer is not fenced: it gets an error, and may begin its next transaction. `transactions fence` stops it.
+    """
+    store = session.store()
+    admin = store.admin
     if transactional_id is not None and topic is None and partition is None and start_offset is None:
+        _confirm_end(admin, transactional_id, "Abort", yes=yes)
         aborted = admin.abort_transaction(transactional_id)
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
+        place = TopicPartition(topic, partition)
+        holder = store.read(lambda state, slot: transaction_at(state, place, start_offset))
+        if holder is not None:
+            _confirm_end(admin, holder, "Abort", yes=yes)
         transactional_id, aborted = admin.abort_transaction_at(topic, partition, start_offset), True
     else:
         raise click.UsageError("Name the transaction by its ID, or by --topic, --partition and --start-offset.")
     _print_end(session, transactional_id, "aborted", aborted)
 
 
+@transactions.command(examples=["etl-1", "etl-1 --yes"])
+@click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
+@yes_option
+@pass_session
+def fence(session: Session, transactional_id: str, yes: bool) -> None:
+    """Fence the producer of the transactional id ID, and abort its open transaction if there is one.
+
+    Every later call of this producer fails. A program that is started again gets the id again.
+    """
+    admin = session.store().admin
+    is_open = admin.describe_transaction(transactional_id).transaction_state == TransactionState.ONGOING.name
+    also = ", and abort its open transaction" if is_open else ""
+    confirm(f"Fence the producer of {shown(transactional_id)}{also}?", yes=yes)
+    aborted = admin.fence_producer(transactional_id)
+    text = f"fenced the producer of {transactional_id}" + (", and aborted its transaction" if aborted else "")
+    session.print_result(text, {"transactional_id": transactional_id, "fenced": True, "aborted": aborted})
+
+
 @transactions.command(examples=["payments-to-bank"])
 @click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
+@yes_option
 @pass_session
-def force_terminate(session: Session, transactional_id: str) -> None:
+def force_terminate(session: Session, transactional_id: str, yes: bool) -> None:
     """Abort the open transaction of the transactional id ID even if it is prepared, and fence its producer.
 
     Another system may already have committed its half of a prepared transaction. Look there first.
     """
-    _print_end(
-        session, transactional_id, "terminated", session.store().admin.force_terminate_transaction(transactional_id)
-    )
+    admin = session.store().admin
+    _confirm_end(admin, transactional_id, "Force the abort of", yes=yes)
+    _print_end(session, transactional_id, "terminated", admin.force_terminate_transaction(transactional_id))
+
+
+def _confirm_end(admin: Admin, transactional_id: str, verb: str, *, yes: bool) -> None:
+    """Ask whether to end the open transaction of an id. If none is open, there is nothing to ask."""
+    found = admin.describe_transaction(transactional_id)
+    if found.transaction_state == TransactionState.ONGOING.name:
+        prepared = "prepared " if found.prepared_transaction is not None else ""
+        age = duration_shown(found.transaction_duration_ms)
+        confirm(f"{verb} the {prepared}transaction of {shown(transactional_id)}, open for {age}?", yes=yes)
 
 
 def _print_end(session: Session, transactional_id: str, done: str, is_done: bool) -> None:

@@ -312,4 +312,5 @@ ADMIN_CALLS = {
     "list_offsets": "offsets(topic)",
     "describe_consumer_groups": "describe_consumer_group(group_id)",
     "delete_consumer_groups": "delete_consumer_group(group_id)",
+    "fence_producers": "fence_producer(transactional_id)",
 }

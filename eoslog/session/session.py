@@ -396,7 +396,7 @@ class OverdueTransactions:
             with suppress(Exception):
                 named = ", ".join(quoted(each) for each in aborted[:_MOST_NAMED])
                 more = ", ..." if len(aborted) > _MOST_NAMED else ""
-                timed_out = "%s: %s aborted and fenced after their timeouts: %s%s"
+                timed_out = "%s: %s aborted after their timeouts: %s%s"
                 _logger.warning(timed_out, self._store.url, counted(len(aborted), "transaction"), named, more)
         return aborted
 

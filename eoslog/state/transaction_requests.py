@@ -454,7 +454,10 @@ def _leaving_room(batches: Sequence[StagedBatch]) -> Iterator[StagedBatch]:
 
 @dataclass(frozen=True)
 class AbortTransaction:
-    """Abort the open transaction of an id on its producer's behalf. The answer is False if none is open."""
+    """Abort the open transaction of an id on its producer's behalf. The answer is False if none is open.
+
+    The producer is not fenced: it learns of the abort, and may begin its next transaction (KIP-588).
+    """
 
     transactional_id: str
     reason: str
@@ -467,17 +470,33 @@ class AbortTransaction:
             TransactionalIdNotFound
             InvalidTxnState: the transaction is prepared. Its application may already have decided to commit it.
         """
-        transaction = _known(draft, self.transactional_id)
-        if transaction.prepared is not None:
-            raise InvalidTxnState(
-                f"transactional id {self.transactional_id!r}: its transaction is prepared, and its application may "
-                "have decided to commit it. To abort it anyway, use force_terminate_transaction "
-                "(eoslog transactions force-terminate)"
-            )
+        transaction = _known_unprepared(draft, self.transactional_id)
         if transaction.state is not TransactionState.ONGOING:
             return False
         _abort(draft, transaction, self.reason, self.time_ms)
         return True
+
+
+@dataclass(frozen=True)
+class FenceProducer:
+    """Fence the producer of an id, and abort its open transaction (Kafka's ``Admin.fenceProducers``).
+
+    An init on the producer's behalf fences it. The answer is False if no transaction was open.
+    """
+
+    transactional_id: str
+    time_ms: int
+
+    def apply(self, draft: Draft) -> bool:
+        """Fence the producer.
+
+        Raises:
+            TransactionalIdNotFound
+            InvalidTxnState: the transaction is prepared. Its application may already have decided to commit it.
+        """
+        transaction = _known_unprepared(draft, self.transactional_id)
+        _fence(draft, transaction, self.time_ms)
+        return transaction.state is TransactionState.ONGOING
 
 
 @dataclass(frozen=True)
@@ -495,9 +514,7 @@ class ForceTerminateTransaction:
         transaction = _known(draft, self.transactional_id)
         if transaction.state is not TransactionState.ONGOING:
             return False
-        InitProducerId(
-            self.transactional_id, timeout_ms=transaction.timeout_ms, time_ms=self.time_ms, kind=transaction.kind
-        ).take(draft)
+        _fence(draft, transaction, self.time_ms)
         return True
 
 
@@ -505,6 +522,17 @@ def _known(draft: Draft, transactional_id: str) -> Transaction:
     transaction = draft.transactions.get(transactional_id)
     if transaction is None:
         raise unknown_transactional_id(transactional_id, draft.transactions)
+    return transaction
+
+
+def _known_unprepared(draft: Draft, transactional_id: str) -> Transaction:
+    transaction = _known(draft, transactional_id)
+    if transaction.prepared is not None:
+        raise InvalidTxnState(
+            f"transactional id {transactional_id!r}: its transaction is prepared, and its application may "
+            "have decided to commit it. To abort it anyway, use force_terminate_transaction "
+            "(eoslog transactions force-terminate)"
+        )
     return transaction
 
 
@@ -557,6 +585,12 @@ def _abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) ->
             time_ms=time_ms,
         )
     )
+
+
+def _fence(draft: Draft, transaction: Transaction, time_ms: int) -> None:
+    InitProducerId(
+        transaction.transactional_id, timeout_ms=transaction.timeout_ms, time_ms=time_ms, kind=transaction.kind
+    ).take(draft)
 
 
 def _current(transaction: Transaction) -> ProducerIdentity:

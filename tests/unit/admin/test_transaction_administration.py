@@ -122,7 +122,7 @@ def test_a_transaction_is_described_with_its_age_and_partitions(store: Store, wo
 
 
 def test_an_unknown_transactional_id_is_named(store: Store) -> None:
-    for call in (store.admin.describe_transaction, store.admin.abort_transaction):
+    for call in (store.admin.describe_transaction, store.admin.abort_transaction, store.admin.fence_producer):
         with pytest.raises(errors.TransactionalIdNotFound, match="nobody"):
             call("nobody")
     with pytest.raises(errors.InvalidRequest, match="not empty"):
@@ -139,6 +139,37 @@ def test_an_administrator_aborts_what_is_open_and_only_that(store: Store) -> Non
     producer.send("t", b"zombie")
     with pytest.raises(errors.InvalidProducerEpoch, match="an administrator aborted it"):
         producer.flush()
+
+
+def test_a_producer_whose_transaction_an_administrator_aborted_may_begin_its_next_one(store: Store) -> None:
+    producer = begun(store, "tx", 0)
+    store.admin.abort_transaction("tx")
+
+    with pytest.raises(errors.TransactionAborted, match="an administrator aborted it"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+
+    assert store.scan("t").to_table().column("value").to_pylist() == [b"next"]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_administrator_fences_a_producer_until_its_id_is_taken_again(store: Store, is_open: bool) -> None:
+    producer = begun(store, "tx", 0)
+    if not is_open:
+        producer.abort_transaction()
+
+    assert store.admin.fence_producer("tx") is is_open
+
+    with pytest.raises(errors.ProducerFenced):
+        if not is_open:
+            producer.begin_transaction()
+            producer.send("t", b"zombie")
+        producer.commit_transaction()
+    begun(store, "tx", 0).commit_transaction()
+    assert store.scan("t").to_table().num_rows == 1
 
 
 def test_an_administrator_aborts_what_begins_at_an_offset_of_a_partition(store: Store) -> None:
@@ -193,6 +224,8 @@ def test_a_prepared_transaction_is_ended_by_force_alone_and_its_producer_fenced(
         store.admin.abort_transaction("tx")
     with pytest.raises(errors.InvalidTxnState, match="force_terminate_transaction"):
         store.admin.abort_transaction_at("t", 0, 0)
+    with pytest.raises(errors.InvalidTxnState, match="force_terminate_transaction"):
+        store.admin.fence_producer("tx")
 
     assert store.admin.force_terminate_transaction("tx") is True
     assert store.admin.force_terminate_transaction("tx") is False

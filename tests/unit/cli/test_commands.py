@@ -280,7 +280,9 @@ def test_a_transaction_is_aborted_by_the_offset_at_which_it_begins(
     (producer,) = command.json("transactions", "describe-producers", "t", "0")
     offset = str(producer["current_transaction_start_offset"])
 
-    aborted = command.json("transactions", "abort", "--topic", "t", "--partition", "0", "--start-offset", offset)
+    aborted = command.json(
+        "transactions", "abort", "--topic", "t", "--partition", "0", "--start-offset", offset, "--yes"
+    )
 
     assert aborted == {"transactional_id": "etl-1", "aborted": True}
     assert command.json("transactions", "describe", "etl-1")["transaction_state"] == "COMPLETE_ABORT"
@@ -316,7 +318,7 @@ def test_an_open_transaction_is_described_found_hanging_and_aborted(
     ]
     assert [(each["topic"], each["partition"], each["start_offset"]) for each in hanging] == [("t", 0, 0)]
 
-    assert command.json("transactions", "abort", "etl-1") == {"transactional_id": "etl-1", "aborted": True}
+    assert command.json("transactions", "abort", "etl-1", "--yes") == {"transactional_id": "etl-1", "aborted": True}
     assert command.ok("transactions", "abort", "etl-1") == "nothing was open under etl-1\n"
     with pytest.raises(eoslog.EosLogError):
         open_transaction.commit_transaction()
@@ -329,15 +331,52 @@ def test_a_prepared_transaction_is_shown_and_terminated_by_force_only(
 
     (listed,) = command.json("transactions", "list")
     described = command.json("transactions", "describe", "etl-1")
-    refused = command.run("transactions", "abort", "etl-1")
+    refused = command.run("transactions", "abort", "etl-1", "--yes")
 
     assert listed["prepared_transaction"] == described["prepared_transaction"] == prepared
     assert described["prepared_timeout_ms"] == 7 * 24 * 3600 * 1000
     assert refused.exit_code == 1
     assert "eoslog transactions force-terminate" in refused.stderr
     terminate = ("transactions", "force-terminate", "etl-1")
-    assert command.json(*terminate) == {"transactional_id": "etl-1", "terminated": True}
+    assert command.json(*terminate, "--yes") == {"transactional_id": "etl-1", "terminated": True}
     assert command.ok(*terminate) == "nothing was open under etl-1\n"
+
+
+def test_fence_ends_a_producer_with_or_without_an_open_transaction(
+    command: Command, open_transaction: eoslog.Producer
+) -> None:
+    fenced = command.json("transactions", "fence", "etl-1", "--yes")
+    again = command.ok("transactions", "fence", "etl-1", "--yes")
+
+    assert fenced == {"transactional_id": "etl-1", "fenced": True, "aborted": True}
+    assert again == "fenced the producer of etl-1\n"
+    with pytest.raises(eoslog.errors.ProducerFenced):
+        open_transaction.commit_transaction()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "question"),
+    [
+        (("transactions", "abort", "etl-1"), "Abort the transaction of etl-1, open for"),
+        (("transactions", "fence", "etl-1"), "Fence the producer of etl-1, and abort its open transaction?"),
+        (("transactions", "force-terminate", "etl-1"), "Force the abort of the transaction of etl-1, open for"),
+        (("groups", "delete", "g"), "Delete consumer group g with its offsets in 1 partition?"),
+        (("groups", "delete-offsets", "g", "t"), "Delete the offsets of consumer group g in 1 partition?"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else " ".join(each),
+)
+def test_a_command_that_ends_or_deletes_something_asks_and_does_nothing_after_a_no(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer, arguments: tuple[str, ...], question: str
+) -> None:
+    store.admin.alter_consumer_group_offsets("g", {eoslog.TopicPartition("t", 0): 0})
+    before = store.read(lambda state, slot: slot)
+
+    refused = command.run(*arguments, text="n\n")
+    unanswered = command.run(*arguments)
+
+    assert (refused.exit_code, question in refused.stderr) == (1, True)
+    assert "nothing was changed. Give --yes to confirm" in unanswered.stderr
+    assert store.read(lambda state, slot: slot) == before
 
 
 def test_offsets_show_what_open_transactions_hold_back(

@@ -129,7 +129,7 @@ def test_the_daemon_tells_what_it_did_and_ends_when_told_to(
     assert (told["step"], told["aborted_transactions"]) == ("abort-timed-out-transactions", ["late"])
     assert state_of(command, "late") == "COMPLETE_ABORT"
     assert errors.startswith(b"maintaining ")
-    assert errors.endswith(b": 1 transaction aborted and fenced after their timeouts: 'late'\n")
+    assert errors.endswith(b": 1 transaction aborted after their timeouts: 'late'\n")
     assert (errors.count(b"\n"), process.returncode) == (2, 0 if ended_by is signal.SIGTERM else 130)
 
 

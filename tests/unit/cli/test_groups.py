@@ -143,9 +143,9 @@ def test_a_reset_that_is_not_clear_is_wrong_usage(command: Command, store: eoslo
 
 
 def test_offsets_and_groups_are_deleted(command: Command, store: eoslog.Store, group: str) -> None:
-    assert command.json("groups", "delete-offsets", group, "t") == [{"topic": "t", "partition": 0}]
+    assert command.json("groups", "delete-offsets", group, "t", "--yes") == [{"topic": "t", "partition": 0}]
     assert command.ok("groups", "delete-offsets", group, "t:0") == "consumer group g has no such offsets\n"
-    assert command.ok("groups", "delete", group) == "deleted consumer group g\n"
+    assert command.ok("groups", "delete", group, "--yes") == "deleted consumer group g\n"
 
     refused = command.run("groups", "delete", group)
     assert (refused.exit_code, refused.stderr[:28]) == (1, "[EOSLOG_GROUP_ID_NOT_FOUND] ")
@@ -156,4 +156,25 @@ def test_a_group_with_members_is_not_deleted(command: Command, store: eoslog.Sto
         consumer.subscribe("t")
         consumer.poll(0)
 
-        assert "[EOSLOG_GROUP_NOT_EMPTY]" in command.run("groups", "delete", "g").stderr
+        assert "[EOSLOG_GROUP_NOT_EMPTY]" in command.run("groups", "delete", "g", "--yes").stderr
+
+
+def test_members_are_removed_by_their_ids_or_instance_ids_and_an_unknown_one_is_refused(
+    command: Command, store: eoslog.Store
+) -> None:
+    consumers = [store.consumer("g", group_instance_id=instance) for instance in ("worker-1", "worker-2", None)]
+    for consumer in consumers:
+        consumer.subscribe("t")
+        consumer.poll(0)
+    members = {each.group_instance_id: each.member_id for each in store.admin.describe_consumer_group("g").members}
+
+    refused = command.run("groups", "remove-member", "g", "worker-1", "worker-3", "--yes")
+    removed = command.json("groups", "remove-member", "g", "worker-1", members[None] or "", "--yes")
+    rest = command.ok("groups", "remove-member", "g", "--all", "--yes")
+
+    assert (refused.exit_code, "is named 'worker-3'. Did you mean 'worker-" in refused.stderr) == (1, True)
+    assert [each["consumer_id"] for each in removed] == sorted([members["worker-1"], members[None]])
+    assert rest.splitlines()[1:] == [members["worker-2"]]
+    assert command.run("groups", "remove-member", "g", "worker-1", "--all").exit_code == 2
+    for consumer in consumers:
+        consumer.close()

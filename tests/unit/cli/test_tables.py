@@ -36,7 +36,7 @@ COMMANDS = [
     "groups describe billing --state",
     "groups describe billing --members",
     "groups reset-offsets idle --all-topics --to-latest",
-    "groups delete-offsets idle t",
+    "groups delete-offsets idle t --yes",
     "history",
     "history t",
     "describe",

@@ -35,6 +35,7 @@ def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], 
 COMMANDS = dict(commands(cli))
 NEEDED = {
     ("topics", "alter"): ("--partitions", "2"),
+    ("groups", "remove-member"): ("--all",),
     ("groups", "reset-offsets"): ("t", "--to-latest"),
     ("export",): ("--format", "csv"),
     ("import",): ("--format", "csv"),

@@ -211,7 +211,7 @@ def test_a_transaction_that_timed_out_is_logged_where_it_is_aborted_and_at_its_p
         producer.commit_transaction()
 
     at_the_coordinator, at_the_producer = told(caplog, "eoslog")
-    assert at_the_coordinator.endswith(": 1 transaction aborted and fenced after their timeouts: 'etl-1'")
+    assert at_the_coordinator.endswith(": 1 transaction aborted after their timeouts: 'etl-1'")
     assert at_the_producer == (f"{store.url}: transactional id 'etl-1' must abort its transaction: {ended.value}")
 
 

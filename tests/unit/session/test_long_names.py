@@ -96,6 +96,7 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "describe_producers": lambda store: store.admin.describe_producers(NAME, 0),
     "describe_producers, partition": lambda store: store.admin.describe_producers("t", NAME),  # type: ignore[arg-type]
     "abort_transaction": lambda store: store.admin.abort_transaction(NAME),
+    "fence_producer": lambda store: store.admin.fence_producer(NAME),
     "force_terminate_transaction": lambda store: store.admin.force_terminate_transaction(NAME),
     "abort_transaction_at": lambda store: store.admin.abort_transaction_at(NAME, 0, 0),
     "find_hanging_transactions": lambda store: store.admin.find_hanging_transactions(topic=NAME),

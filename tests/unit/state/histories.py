@@ -42,6 +42,7 @@ from eoslog.state.transaction_requests import (
     AbortTransaction,
     AppendBatches,
     EndTransaction,
+    FenceProducer,
     ForceTerminateTransaction,
     InitProducerId,
     PrepareTransaction,
@@ -320,6 +321,10 @@ class History:
         aborted: bool = self.append(
             lambda draft: AbortTransaction(transactional_id, reason="admin", time_ms=self.now_ms).apply(draft)
         )
+        return aborted
+
+    def fence(self, transactional_id: str = "tx") -> bool:
+        aborted: bool = self.append(lambda draft: FenceProducer(transactional_id, time_ms=self.now_ms).apply(draft))
         return aborted
 
     def force_terminate(self, transactional_id: str = "tx") -> bool:

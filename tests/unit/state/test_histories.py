@@ -17,7 +17,13 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import AbortTransaction, EndTransaction, TransactionContent, end_request
+from eoslog.state.transaction_requests import (
+    AbortTransaction,
+    EndTransaction,
+    FenceProducer,
+    TransactionContent,
+    end_request,
+)
 from tests.unit.state.histories import (
     TOPIC_ID,
     History,
@@ -88,7 +94,7 @@ class Run:
     def step(self) -> None:
         kinds = ["send"] * 6 + ["commit", "abort"] * 2
         kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "roll", "other"]
-        kinds += ["seal", "forget"] + ["prepare"] * 4 + ["keep"] * 2 + ["force"]
+        kinds += ["seal", "forget"] + ["prepare"] * 4 + ["keep"] * 2 + ["force", "fence"]
         getattr(self, self.data.draw(st.sampled_from(kinds)))()
         self.counter += 1
         self.check()
@@ -210,6 +216,19 @@ class Run:
         assert self.history.force_terminate(name) is (name in self.names)
         transaction = self.history.transaction(name)
         self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+        self.forget_open(name, "abort")
+
+    def fence(self) -> None:
+        name = self.draw_producer()
+        stale = self.identity(name)
+        if name in self.prepared:
+            error = self.history.refused(lambda draft: FenceProducer(name, time_ms=0).apply(draft))
+            assert isinstance(error, InvalidTxnState)
+            return
+        assert self.history.fence(name) is (name in self.names)
+        transaction = self.history.transaction(name)
+        self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+        assert self.identities[name] != stale
         self.forget_open(name, "abort")
 
     def zombie(self) -> None:

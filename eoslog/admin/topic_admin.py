@@ -68,7 +68,10 @@ class AlterTopic:
         if config != found.config:
             if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
                 need_feature(draft, STATISTICS_COLUMNS)
-            draft.append(TopicConfigChanged(topic=self.topic, topic_id=found.topic_id, config=config))
+            changed = tuple(
+                name for name in TopicConfig.model_fields if getattr(config, name) != getattr(found.config, name)
+            )
+            draft.append(TopicConfigChanged(topic=self.topic, topic_id=found.topic_id, config=config, changed=changed))
         return draft.topics[found.topic_id]
 
 

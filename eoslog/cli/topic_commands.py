@@ -59,7 +59,9 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, as 0:1000")
 _REPEATED = f"May be repeated. The types: {TYPE_NAMES}."
 _SETTINGS = f"May be repeated. The settings: {', '.join(map(kafka_spelling, TopicConfig.model_fields))}."
-_FOR_NEW = f"{_SETTINGS} Give a settings file before the command: eoslog --config FILE topics create."
+_SETTINGS_FILE = "Give a settings file before the command: eoslog --config FILE topics"
+_FOR_NEW = f"{_SETTINGS} {_SETTINGS_FILE} create."
+_OF_EXISTING = f"{_SETTINGS} {_SETTINGS_FILE} alter."
 _BELOW = (
     "Delete the records of PARTITION below OFFSET. -1 means the last stable offset, which is the default for all "
     "partitions. May be repeated."
@@ -170,14 +172,16 @@ def describe_topic(session: Session, name: str) -> None:
 
 @topics.command(
     examples=[
-        "payments --add-config retention.ms=604800000",
+        "payments --config retention.ms=604800000",
         "payments --delete-config retention.ms",
         "payments --partitions 6",
         "flights --add-column tail_number:string",
     ]
 )
 @click.argument("name", shell_complete=completion.topics)
-@click.option("--add-config", metavar="NAME=VALUE", multiple=True, help=f"Change a setting. {_SETTINGS}")
+@click.option(
+    "--config", "--add-config", "config", multiple=True, metavar="NAME=VALUE", help=f"Change a setting. {_OF_EXISTING}"
+)
 @click.option("--delete-config", metavar="NAME", multiple=True, help="Set a setting to its default.")
 @click.option("--partitions", type=COUNT, help="The new number of partitions. It only rises.")
 @click.option("--add-column", type=_COLUMN, metavar="NAME:TYPE", multiple=True, help=f"Add a column. {_REPEATED}")
@@ -185,7 +189,7 @@ def describe_topic(session: Session, name: str) -> None:
 def alter(
     session: Session,
     name: str,
-    add_config: tuple[str, ...],
+    config: tuple[str, ...],
     delete_config: tuple[str, ...],
     partitions: int | None,
     add_column: tuple[Any, ...],
@@ -194,12 +198,12 @@ def alter(
 
     More partitions may move a key to another partition. Its new rows then have no order with its earlier rows.
     """
-    given = [bool(add_config or delete_config), partitions is not None, bool(add_column)]
+    given = [bool(config or delete_config), partitions is not None, bool(add_column)]
     if sum(given) > 1:
-        raise click.UsageError("Give --add-config and --delete-config, or --partitions, or --add-column, not both.")
+        raise click.UsageError("Give --config and --delete-config, or --partitions, or --add-column, not both.")
     if not any(given):
-        raise click.UsageError("Nothing to alter: give --add-config, --delete-config, --partitions or --add-column.")
-    changes = {setting_named(name, each): None for each in delete_config} | parsed_settings(name, add_config)
+        raise click.UsageError("Nothing to alter: give --config, --delete-config, --partitions or --add-column.")
+    changes = {setting_named(name, each): None for each in delete_config} | parsed_settings(name, config)
     admin = session.store().admin
     if add_column:
         topic = admin.add_columns(name, pa.schema(add_column))

@@ -22,7 +22,6 @@ from eoslog.state.entries import (
     LogStartMoved,
     PartitionsCreated,
     SegmentsReplaced,
-    TopicConfig,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
@@ -241,16 +240,17 @@ class _Slot:
     def _other(self, entry: Entry | Mapping[str, Any]) -> Operation | None:
         match entry:
             case TopicCreated():
-                kind = entry.topic_schema.kind
-                return self._operation(
-                    "create_topic",
-                    {entry.topic_id},
-                    parameters={"partitions": entry.partitions, "kind": kind, "config": _config(entry.config)},
-                )
+                parameters = {
+                    "partitions": entry.partitions,
+                    "kind": entry.topic_schema.kind,
+                    "config": entry.config.model_dump(exclude_defaults=True),
+                }
+                return self._operation("create_topic", {entry.topic_id}, parameters=parameters)
             case TopicDeleted():
                 return self._operation("delete_topic", {entry.topic_id})
             case TopicConfigChanged():
-                return self._operation("topic_config", {entry.topic_id}, parameters={"config": _config(entry.config)})
+                values = entry.config.model_dump(include=set(entry.changed))
+                return self._operation("topic_config", {entry.topic_id}, parameters={"config": values})
             case TopicSchemaChanged():
                 parameters = {"schema_version": entry.schema_version}
                 return self._operation("topic_schema", {entry.topic_id}, parameters=parameters)
@@ -296,11 +296,6 @@ def _written(entry: TransactionEnded) -> list[WrittenRows] | None:
 
 def _of_batch(batch: BatchAppended | StagedBatch) -> WrittenRows:
     return WrittenRows(topic_id=batch.topic_id, rows=batch.record_count, files=1, bytes=batch.file.length)
-
-
-def _config(config: TopicConfig) -> dict[str, Any]:
-    """Return the settings that differ from the defaults."""
-    return config.model_dump(exclude_defaults=True)
 
 
 _CLOCKS_DIFFER_MS = 2_000

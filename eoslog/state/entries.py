@@ -179,6 +179,8 @@ class TopicConfigChanged(Model):
     topic_id: Hex
     config: TopicConfig
     """All settings, not only the changed ones."""
+    changed: tuple[str, ...] = ()
+    """The names of the settings that changed. Only the history uses them: a setting may be at its default again."""
 
 
 class TopicSchemaChanged(Model):

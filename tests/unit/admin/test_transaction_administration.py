@@ -163,10 +163,10 @@ def test_an_administrator_fences_a_producer_until_its_id_is_taken_again(store: S
 
     assert store.admin.fence_producer("tx") is is_open
 
+    if not is_open:
+        producer.begin_transaction()
+        producer.send("t", b"zombie")
     with pytest.raises(errors.ProducerFenced):
-        if not is_open:
-            producer.begin_transaction()
-            producer.send("t", b"zombie")
         producer.commit_transaction()
     begun(store, "tx", 0).commit_transaction()
     assert store.scan("t").to_table().num_rows == 1

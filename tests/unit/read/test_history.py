@@ -179,6 +179,7 @@ def test_the_history_has_every_change_of_a_topic(store: Store, world: World) -> 
     for _ in range(8):
         write(store, "a")
     store.admin.alter_topic("a", retention_ms=1000)
+    store.admin.alter_topic("a", retention_ms=None)
     store.admin.create_partitions("a", 3)
     assert seal_segments(store)
     assert store.admin.delete_records({TopicPartition("a", 0): 2}) == {TopicPartition("a", 0): 2}
@@ -189,7 +190,8 @@ def test_the_history_has_every_change_of_a_topic(store: Store, world: World) -> 
     assert [(each.operation, each.parameters) for each in before] == [
         ("delete_records", {"offsets": {"0": 2}}),
         ("create_partitions", {"partitions": 3}),
-        ("topic_config", {"config": {"segment_batches": 3, "retention_ms": 1000}}),
+        ("topic_config", {"config": {"retention_ms": -1}}),
+        ("topic_config", {"config": {"retention_ms": 1000}}),
         ("create_topic", {"partitions": 2, "kind": "records", "config": {"segment_batches": 3}}),
     ]
     assert [(each.operation, each.topics) for each in after] == [("delete_topic", ("a",))]

@@ -24,10 +24,10 @@ def _completing(names: Callable[[eoslog.Store], list[str]]) -> Complete:
         # A warning would be printed into the line that the user types.
         logging.disable(logging.CRITICAL)
         try:
-            # The session has the global options that are before the cursor.
-            session = context.find_root().obj
-            is_on_s3 = (session.store_url or "").lower().startswith(("s3:", "s3a:"))
-            found = names(session.store(**(_PATIENCE_ON_S3 if is_on_s3 else {})))
+            # The invocation has the global options that are before the cursor.
+            invocation = context.find_root().obj
+            is_on_s3 = (invocation.store_url or "").lower().startswith(("s3:", "s3a:"))
+            found = names(invocation.store(**(_PATIENCE_ON_S3 if is_on_s3 else {})))
         except Exception:
             # After any error the shell completes nothing. The command itself will report the error.
             return []

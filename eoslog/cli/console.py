@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import eoslog
 from eoslog.cli import completion
-from eoslog.cli.options import COUNT, NATURAL, Group, Session, group_option, pass_session, transactional_id_option
+from eoslog.cli.options import COUNT, NATURAL, Group, Invocation, group_option, pass_invocation, transactional_id_option
 from eoslog.cli.rendering import json_text, progress, shown
 from eoslog.errors import (
     CommitFailed,
@@ -53,9 +53,9 @@ console = Group("console", help="Produce from standard input, consume to standar
 @click.option("--commit-every", type=COUNT, metavar="LINES", help="Commit after this number of lines.")
 @click.option("--key-separator", metavar="TEXT", help="The text between key and value. By default no keys.")
 @click.option("--partition", type=NATURAL, help="Write to this partition only.")
-@pass_session
+@pass_invocation
 def produce(
-    session: Session,
+    invocation: Invocation,
     topic: str,
     transactional_id: str | None,
     commit_every: int | None,
@@ -67,7 +67,7 @@ def produce(
         raise click.UsageError("--commit-every needs --transactional-id.")
     if key_separator == "":
         raise click.UsageError("--key-separator must not be empty.")
-    store = session.store()
+    store = invocation.store()
     target = store.admin.describe_topic(topic)
     if key_separator and target.topic_schema.kind == "columns":
         raise click.UsageError(f"Topic {topic} has columns, and its key columns choose the partition: no separator.")
@@ -91,8 +91,8 @@ def produce(
                     committed, transactions = records, transactions + 1
             if commit_every is None or records - before < commit_every:
                 break
-    if session.as_json:
-        session.print_result("", {"topic": topic, "records": records, "transactions": transactions})
+    if invocation.as_json:
+        invocation.print_result("", {"topic": topic, "records": records, "transactions": transactions})
     else:
         click.echo(f"wrote {counted(records, 'record')} to {topic}", err=True)
 
@@ -162,9 +162,9 @@ def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) 
 @click.option("--print-timestamp", is_flag=True, help="Print the timestamp before the value.")
 @click.option("--print-key", is_flag=True, help="Print the key before the value.")
 @click.option("--print-transaction", is_flag=True, help="Print transactional id and slot too; with --json more.")
-@pass_session
+@pass_invocation
 def consume(
-    session: Session,
+    invocation: Invocation,
     topic: str,
     from_beginning: bool,
     partition: int | None,
@@ -185,7 +185,7 @@ def consume(
         raise click.UsageError("Give --offset or --from-beginning, not both.")
     if group and partition is not None:
         raise click.UsageError("A --group assigns the partitions itself: leave --partition out.")
-    store = session.store()
+    store = invocation.store()
     with store.consumer(
         group,
         isolation_level=isolation_level,
@@ -207,7 +207,7 @@ def consume(
                     parts = _parts(record, print_offset, print_timestamp, print_key)
                     if sys.stdout.isatty():
                         parts = map(_on_a_terminal, parts)
-                    sys.stdout.buffer.write((_json_line(record) if session.as_json else b"\t".join(parts)) + b"\n")
+                    sys.stdout.buffer.write((_json_line(record) if invocation.as_json else b"\t".join(parts)) + b"\n")
                 sys.stdout.buffer.flush()
 
 

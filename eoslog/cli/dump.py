@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 import eoslog
 from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
-from eoslog.cli.options import NATURAL, Command, Session, parsed, pass_session, topic_option
+from eoslog.cli.options import NATURAL, Command, Invocation, parsed, pass_invocation, topic_option
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
 from eoslog.cli.tables import terminal_width
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
@@ -88,9 +88,9 @@ class _Section(NamedTuple):
 @click.option("--partition", type=NATURAL, help="The partition of --topic.")
 @click.option("--offsets", type=_BOUNDS, metavar="RANGE", help="Only these offsets, as 100..200.")
 @click.option("--footers", is_flag=True, help="The footers of the data files too.")
-@pass_session
+@pass_invocation
 def dump_log(
-    session: Session,
+    invocation: Invocation,
     files: tuple[Path, ...],
     slots: _Bounds | None,
     checkpoints: bool,
@@ -117,30 +117,30 @@ def dump_log(
     if files:
         sections = (_Section(str(path), _local_lines(path)) for path in files)
     elif checkpoints:
-        sections = _checkpoints(session.store())
+        sections = _checkpoints(invocation.store())
     elif topic is not None and partition is not None:
         chosen = eoslog.TopicPartition(topic, partition)
-        sections = _partition_files(session.store(), chosen, offsets or _Bounds(), footers=footers)
+        sections = _partition_files(invocation.store(), chosen, offsets or _Bounds(), footers=footers)
     else:
-        sections = _slots(session.store(), slots or _Bounds())
+        sections = _slots(invocation.store(), slots or _Bounds())
     with_names = bool(files) or checkpoints or topic is not None
     damaged, section = False, None
     for section in sections:
-        damaged |= not _print(section, session, with_names=with_names)
+        damaged |= not _print(section, invocation, with_names=with_names)
     if checkpoints and section is None:
         click.echo("the log names no checkpoint yet; `eoslog checkpoint` writes one", err=True)
     if damaged:
         raise click.exceptions.Exit(1)
 
 
-def _print(section: _Section, session: Session, *, with_names: bool) -> bool:
+def _print(section: _Section, invocation: Invocation, *, with_names: bool) -> bool:
     """Print a section line by line. Return False if it is damaged."""
-    width = None if session.wide else terminal_width()
-    if with_names and not session.as_json:
+    width = None if invocation.wide else terminal_width()
+    if with_names and not invocation.as_json:
         print_line(f"Dumping {section.name}")
     try:
         for line in section.lines:
-            if session.as_json:
+            if invocation.as_json:
                 click.echo(line.json(**{"file": section.name} if with_names else {}))
             else:
                 text = line.text()

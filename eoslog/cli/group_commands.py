@@ -9,7 +9,7 @@ import click
 
 from eoslog.admin.group_admin import OffsetReset, describe_group
 from eoslog.cli import completion
-from eoslog.cli.options import Group, Session, confirm, parsed, pass_session, yes_option
+from eoslog.cli.options import Group, Invocation, confirm, parsed, pass_invocation, yes_option
 from eoslog.cli.rendering import Columns, shown
 from eoslog.errors import InvalidRequest
 from eoslog.session.metrics import parse_duration
@@ -36,11 +36,11 @@ groups = Group("groups", help="List and describe consumer groups, set and delete
 
 @groups.command("list", examples=["", "--state Empty"])
 @click.option("--state", metavar="STATE", multiple=True, help="Only groups in this state. May be repeated.")
-@pass_session
-def list_groups(session: Session, state: tuple[str, ...]) -> None:
+@pass_invocation
+def list_groups(invocation: Invocation, state: tuple[str, ...]) -> None:
     """List consumer groups and their states: Empty, Reconciling (a member has partitions to give up), Stable."""
-    listed = session.store().admin.list_consumer_groups(states=state or None)
-    session.print_rows(Columns("GROUP=group_id STATE"), listed, empty="no consumer groups")
+    listed = invocation.store().admin.list_consumer_groups(states=state or None)
+    invocation.print_rows(Columns("GROUP=group_id STATE"), listed, empty="no consumer groups")
 
 
 class _PartOfGroup(NamedTuple):
@@ -56,8 +56,8 @@ class _PartOfGroup(NamedTuple):
 @click.option("--members", "view", flag_value="members", help="Show the members and their partitions.")
 @click.option("--state", "view", flag_value="state", help="Show the state, the generation and the number of members.")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="Show offsets and lags (the default).")
-@pass_session
-def describe_groups(session: Session, group: str | None, view: str, all_groups: bool) -> None:
+@pass_invocation
+def describe_groups(invocation: Invocation, group: str | None, view: str, all_groups: bool) -> None:
     """Describe the consumer group GROUP, or all groups with --all-groups.
 
     LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
@@ -65,7 +65,7 @@ def describe_groups(session: Session, group: str | None, view: str, all_groups: 
     """
     if (group is None) != all_groups:
         raise click.UsageError("Give GROUP, or --all-groups.")
-    store = session.store()
+    store = invocation.store()
     if group is not None:
         found = [store.admin.describe_consumer_group(group)]
     else:
@@ -75,9 +75,9 @@ def describe_groups(session: Session, group: str | None, view: str, all_groups: 
     if view == "state":
         columns = Columns(of_group, "STATE GENERATION", ("MEMBERS", lambda each: len(each.members)))
         if group is not None:
-            session.print_facts(columns.of(found[0]))
+            invocation.print_facts(columns.of(found[0]))
         else:
-            session.print_rows(columns, found, empty="no consumer groups")
+            invocation.print_rows(columns, found, empty="no consumer groups")
     elif view == "members":
         rows = [_PartOfGroup(each.group_id, member) for each in found for member in each.members]
         # Only static members have an instance id.
@@ -85,7 +85,7 @@ def describe_groups(session: Session, group: str | None, view: str, all_groups: 
         instance = f"CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id{'' if has_static else '?'}"
         columns = Columns(of_group, instance, "TOPICS=part.topics? ASSIGNMENT=part.partitions REVOKING=part.revoking?")
         nothing = "no consumer group has members" if group is None else f"consumer group {group} has no members"
-        session.print_rows(columns, rows, empty=nothing)
+        invocation.print_rows(columns, rows, empty=nothing)
     else:
         rows = [_PartOfGroup(each.group_id, partition) for each in found for partition in each.partitions]
         of_partition = "TOPIC=part.topic_partition.topic PARTITION=part.topic_partition.partition"
@@ -93,7 +93,7 @@ def describe_groups(session: Session, group: str | None, view: str, all_groups: 
         ends = "LOG-END-OFFSET=part.high_watermark LAG=part.lag CONSUMER-ID=part.member_id?"
         columns = Columns(of_group, of_partition, offsets, ends)
         nothing = "no consumer groups" if group is None else f"consumer group {group} has neither offsets nor members"
-        session.print_rows(columns, rows, empty=nothing)
+        invocation.print_rows(columns, rows, empty=nothing)
 
 
 @groups.command(
@@ -114,9 +114,9 @@ def describe_groups(session: Session, group: str | None, view: str, all_groups: 
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N offsets, back if N is negative.")
 @click.option("--to-datetime", type=_TIME, metavar="TIME", help="To the first record since this time (ISO 8601, UTC).")
 @click.option("--by-duration", type=_DURATION, metavar="DURATION", help="Back from now, as PT1H30M or P7D.")
-@pass_session
+@pass_invocation
 def reset_offsets(
-    session: Session, /, group: str, topics: _Topics, all_topics: bool, execute: bool, **targets: Any
+    invocation: Invocation, /, group: str, topics: _Topics, all_topics: bool, execute: bool, **targets: Any
 ) -> None:
     """Set the offsets of the consumer group GROUP in topics, or in some partitions of a topic.
 
@@ -128,7 +128,7 @@ def reset_offsets(
     if len(given) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in OffsetReset.__dataclass_fields__)
         raise click.UsageError(f"Give exactly one new position: {names}.")
-    store = session.store()
+    store = invocation.store()
     # Report a missing store before a missing group.
     store.describe()
     partitions = None if all_topics else [each for chosen in topics for each in chosen]
@@ -138,7 +138,7 @@ def reset_offsets(
     if not execute:
         click.echo("Nothing is changed without --execute.", err=True)
     columns = Columns(("GROUP?", lambda each: group), _PARTITION, "CURRENT-OFFSET=offset NEW-OFFSET")
-    session.print_rows(columns, changes, empty="no offsets to set")
+    invocation.print_rows(columns, changes, empty="no offsets to set")
 
 
 @groups.command(examples=["billing payments", "billing payments:0,2 --yes"])
@@ -147,10 +147,10 @@ def reset_offsets(
     "topics", type=_TOPICS, metavar="TOPIC[:0,2]...", nargs=-1, required=True, shell_complete=completion.topics
 )
 @yes_option
-@pass_session
-def delete_offsets(session: Session, group: str, topics: _Topics, yes: bool) -> None:
+@pass_invocation
+def delete_offsets(invocation: Invocation, group: str, topics: _Topics, yes: bool) -> None:
     """Delete the committed offsets of GROUP in topics. No consumer of the group may subscribe to them."""
-    admin = session.store().admin
+    admin = invocation.store().admin
     partitions: list[TopicPartition] = []
     for each in (each for chosen in topics for each in chosen):
         if isinstance(each, str):
@@ -162,20 +162,20 @@ def delete_offsets(session: Session, group: str, topics: _Topics, yes: bool) -> 
     if count:
         confirm(f"Delete the offsets of consumer group {shown(group)} in {counted(count, 'partition')}?", yes=yes)
     deleted = admin.delete_consumer_group_offsets(group, partitions)
-    session.print_rows(Columns("TOPIC PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
+    invocation.print_rows(Columns("TOPIC PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
 
 
 @groups.command("delete", examples=["billing", "billing --yes"])
 @click.argument("group", shell_complete=completion.groups)
 @yes_option
-@pass_session
-def delete_group(session: Session, group: str, yes: bool) -> None:
+@pass_invocation
+def delete_group(invocation: Invocation, group: str, yes: bool) -> None:
     """Delete the consumer group GROUP and its offsets. Its consumers must have stopped."""
-    admin = session.store().admin
+    admin = invocation.store().admin
     known = admin.list_consumer_group_offsets(group)
     confirm(f"Delete consumer group {shown(group)} with its offsets in {counted(len(known), 'partition')}?", yes=yes)
     admin.delete_consumer_group(group)
-    session.print_result(f"deleted consumer group {group}", {"group": group, "deleted": True})
+    invocation.print_result(f"deleted consumer group {group}", {"group": group, "deleted": True})
 
 
 @groups.command(examples=["billing worker-7", "billing --all"])
@@ -183,8 +183,8 @@ def delete_group(session: Session, group: str, yes: bool) -> None:
 @click.argument("members", metavar="[MEMBER]...", nargs=-1)
 @click.option("--all", "everyone", is_flag=True, help="All members.")
 @yes_option
-@pass_session
-def remove_member(session: Session, group: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
+@pass_invocation
+def remove_member(invocation: Invocation, group: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
     """Remove members from the consumer group GROUP. A consumer that still runs joins again.
 
     MEMBER is the id of a member or the instance id of a static member, as `groups describe --members` shows them. The
@@ -192,7 +192,7 @@ def remove_member(session: Session, group: str, members: tuple[str, ...], everyo
     """
     if bool(members) == everyone:
         raise click.UsageError("Give members, or --all.")
-    admin = session.store().admin
+    admin = invocation.store().admin
     joined = admin.describe_consumer_group(group).members
     known = {each.member_id for each in joined} | {each.group_instance_id for each in joined}
     for name in members:
@@ -202,4 +202,4 @@ def remove_member(session: Session, group: str, members: tuple[str, ...], everyo
     if count:
         confirm(f"Remove {counted(count, 'member')} from consumer group {shown(group)}?", yes=yes)
     removed = admin.remove_members(group, members or None)
-    session.print_rows(Columns(("CONSUMER-ID", str)), removed, empty=f"consumer group {group} has no members")
+    invocation.print_rows(Columns(("CONSUMER-ID", str)), removed, empty=f"consumer group {group} has no members")

@@ -1,4 +1,4 @@
-"""The common parts of commands: their class with the global options, the session, and types of values."""
+"""The common parts of commands: their class with the global options, one run of the command, and types of values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NATURAL = click.IntRange(min=0)
 COUNT = click.IntRange(min=1)
 
 
-class Session:
+class Invocation:
     """One run of the command. Its functions import what they need, so that the help answers at once."""
 
     def __init__(self) -> None:
@@ -107,20 +107,20 @@ class Session:
             rendering.print_line(message)
 
 
-pass_session = click.make_pass_decorator(Session, ensure=True)
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 
 def _kept(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """Put the value of a global option into the session. The option may stand before or after the command's name."""
-    session = context.ensure_object(Session)
+    """Put the value of a global option into the invocation. The option may stand before or after the command's name."""
+    invocation = context.ensure_object(Invocation)
     if value:
-        setattr(session, str(parameter.name), value)
+        setattr(invocation, str(parameter.name), value)
 
 
 def _logged(context: click.Context, parameter: click.Parameter, value: int) -> None:
     """Log to standard error until the command ends."""
-    session = context.ensure_object(Session)
-    session.verbosity += value
+    invocation = context.ensure_object(Invocation)
+    invocation.verbosity += value
     if not value or context.resilient_parsing:
         return
     handler = logging.StreamHandler()
@@ -128,7 +128,7 @@ def _logged(context: click.Context, parameter: click.Parameter, value: int) -> N
     for name in ("eoslog", "pyspark_eoslog"):
         logger = logging.getLogger(name)
         before = logger.level
-        logger.setLevel(logging.INFO if session.verbosity == 1 else logging.DEBUG)
+        logger.setLevel(logging.INFO if invocation.verbosity == 1 else logging.DEBUG)
         if not any(isinstance(each.formatter, _SafeFormatter) for each in logger.handlers):
             logger.addHandler(handler)
             context.find_root().call_on_close(partial(_end_logging, logger, handler, before))

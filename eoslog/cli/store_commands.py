@@ -19,9 +19,9 @@ from eoslog.cli import completion
 from eoslog.cli.options import (
     COUNT,
     Command,
-    Session,
+    Invocation,
     parsed,
-    pass_session,
+    pass_invocation,
     topic_option,
     transactional_id_option,
     yes_option,
@@ -71,10 +71,10 @@ _FOUND, _COULD_NOT_LOOK = 1, 2
 
 
 @click.command(cls=Command, examples=[""])
-@pass_session
-def describe(session: Session) -> None:
+@pass_invocation
+def describe(invocation: Invocation) -> None:
     """Describe the store: its id, format, log and size. Times are by the store's clock; --json prints them in ms."""
-    store = session.store()
+    store = invocation.store()
     description = store.describe()
 
     def snapshot(state: StoreState, slot: int) -> dict[str, Any]:
@@ -90,13 +90,13 @@ def describe(session: Session) -> None:
         }
 
     copied = {} if description.copied is None else _COPIED.of(description.copied)
-    session.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(snapshot)})
+    invocation.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(snapshot)})
 
 
 @click.command(cls=Command, examples=["", "--json", "--prometheus"])
 @click.option("--prometheus", is_flag=True, help="Print the text format of Prometheus.")
-@pass_session
-def metrics(session: Session, prometheus: bool) -> None:
+@pass_invocation
+def metrics(invocation: Invocation, prometheus: bool) -> None:
     """Show metrics of transactions, producers and the log.
 
     The tables of lags have only partitions that lag behind their end. --json and --prometheus print all of them, and
@@ -104,9 +104,9 @@ def metrics(session: Session, prometheus: bool) -> None:
     them in a process that runs, such as `coordinator --metrics-port`.
     """
     if prometheus:
-        click.echo(_prometheus().exposition(session.store()), nl=False)
+        click.echo(_prometheus().exposition(invocation.store()), nl=False)
         return
-    found = session.store().metrics()
+    found = invocation.store().metrics()
     columns = Columns(
         "Slot SlotsSinceCheckpoint PartitionsWithLateTransactionsCount ProducerIdCount PreparedTransactions",
         "LongestOpenTransactionMs:duration TransactionsByState OpenTransactionsByAgeMs?",
@@ -115,27 +115,27 @@ def metrics(session: Session, prometheus: bool) -> None:
         {"Group": group, "Topic": partition.topic, "Partition": partition.partition, "ConsumerLag": lag}
         for group, lags_of_group in found.consumer_lag.items()
         for partition, lag in lags_of_group.items()
-        if lag > 0 or session.as_json
+        if lag > 0 or invocation.as_json
     ]
     lags = [
         {"Topic": partition.topic, "Partition": partition.partition, "LastStableOffsetLag": lag}
         for partition, lag in found.last_stable_offset_lag.items()
-        if lag > 0 or session.as_json
+        if lag > 0 or invocation.as_json
     ]
     publication = Columns(("Topic", itemgetter(0)), ("PublicationLagMs:duration", itemgetter(1)))
     publications = [publication.of(each) for each in found.publication_lag_ms.items()]
-    counts = Columns("Inits DuplicateBatches").of(found) if session.as_json else {}
+    counts = Columns("Inits DuplicateBatches").of(found) if invocation.as_json else {}
     ended = [
         {"Outcome": outcome, "Reason": reason, "TransactionsEnded": number}
         for outcome, of_reason in found.transactions_ended.items()
         for reason, number in of_reason.items()
-        if number or session.as_json
+        if number or invocation.as_json
     ]
     by_topic = {"RowsIn": found.rows_in, "BytesIn": found.bytes_in, "RowsOut": found.rows_out}
     by_topic |= {"BytesOut": found.bytes_out}
     topics = [
         {"Topic": topic, "TopicBytes": size}
-        | ({name: counts.get(topic, 0) for name, counts in by_topic.items()} if session.as_json else {})
+        | ({name: counts.get(topic, 0) for name, counts in by_topic.items()} if invocation.as_json else {})
         for topic, size in found.topic_bytes.items()
     ]
     ends = [
@@ -144,7 +144,7 @@ def metrics(session: Session, prometheus: bool) -> None:
     ]
     errors = [{"Error": error, "AppendErrors": number} for error, number in found.append_errors.items()]
     members = [{"Group": group, "GroupMembers": number} for group, number in found.group_members.items()]
-    session.print_facts(
+    invocation.print_facts(
         columns.of(found) | counts,
         last_stable_offset_lag=lags,
         consumer_lag=groups,
@@ -203,9 +203,9 @@ _OPERATION = Columns(
 @click.option("--all", "unlimited", is_flag=True, help="All operations that the log still has.")
 @transactional_id_option(help="Only the transactions of this id.")
 @click.option("--aborts", is_flag=True, help="Show aborted transactions too.")
-@pass_session
+@pass_invocation
 def history(
-    session: Session, topic: str | None, limit: int, unlimited: bool, transactional_id: str | None, aborts: bool
+    invocation: Invocation, topic: str | None, limit: int, unlimited: bool, transactional_id: str | None, aborts: bool
 ) -> None:
     """Show the commits and changes of TOPIC, or of all topics, the newest first.
 
@@ -213,42 +213,42 @@ def history(
     The log deletes old slots after their retention, and their history is lost. A message on standard error says where
     the history begins then.
     """
-    found = session.store().history(
+    found = invocation.store().history(
         topic, limit=None if unlimited else limit, transactional_id=transactional_id, include_aborts=aborts
     )
     operations = list(found)
-    if session.as_json:
+    if invocation.as_json:
         print_json([to_json({name: getattr(each, name) for name in each.__dataclass_fields__}) for each in operations])
     else:
-        session.print_rows(_OPERATION, operations, empty="no operations")
+        invocation.print_rows(_OPERATION, operations, empty="no operations")
     if found.is_cut:
         click.echo(f"slots before {found.oldest_slot} were deleted, and their history with them", err=True)
 
 
 @click.command(cls=Command, examples=[""])
-@pass_session
-def checkpoint(session: Session) -> None:
+@pass_invocation
+def checkpoint(invocation: Invocation) -> None:
     """Write a checkpoint now. Readers open the log there. Writers write checkpoints too."""
-    store = session.store()
+    store = invocation.store()
     store.read(lambda state, slot: None)
     with progress("writing a checkpoint"):
         reference = store.log.checkpoint()
-    session.print_facts(Columns("Slot Path Bytes=length:size").of(reference))
+    invocation.print_facts(Columns("Slot Path Bytes=length:size").of(reference))
 
 
 @click.command(cls=Command, examples=[""])
-@pass_session
-def seal(session: Session) -> None:
+@pass_invocation
+def seal(invocation: Invocation) -> None:
     """Seal the segments that are large or old enough. This keeps the state of the log small. Writers do it too."""
     with progress("sealing segments"):
-        sealed = Coordinator(session.store()).seal()
-    session.print_rows(Columns("Topic Partition"), sealed, empty="no segment is large or old enough")
+        sealed = Coordinator(invocation.store()).seal()
+    invocation.print_rows(Columns("Topic Partition"), sealed, empty="no segment is large or old enough")
 
 
 @click.command(cls=Command, examples=["--dry-run", ""])
 @click.option("--dry-run", is_flag=True, help="Show the files to delete, and delete nothing.")
-@pass_session
-def vacuum(session: Session, dry_run: bool) -> None:
+@pass_invocation
+def vacuum(invocation: Invocation, dry_run: bool) -> None:
     """Delete unused files, and old slots and checkpoints of the log.
 
     A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
@@ -256,7 +256,7 @@ def vacuum(session: Session, dry_run: bool) -> None:
     within vacuum.staged_max_age_ms of its first upload. Otherwise its commit fails with StagedFilesExpired. Only an
     unused object that several files share is deleted earlier: 24 hours after its upload.
     """
-    store, ages = session.store(), session.settings.vacuum
+    store, ages = invocation.store(), invocation.settings.vacuum
     with progress("reading the list of files"):
         # Slots come first: on a full disk their space is that of the vacuum's own entries.
         slots = 0 if dry_run else delete_old_slots(store.log)
@@ -267,10 +267,10 @@ def vacuum(session: Session, dry_run: bool) -> None:
         )
         deleted = {"Slots": slots, "CheckpointObjects": 0 if dry_run else delete_old_checkpoints(store.log)}
     columns = Columns("DryRun HorizonMs:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
-    paths = {"Paths": report.paths} if dry_run or session.as_json else {}
-    if report.unreadable_indexes or session.as_json:
+    paths = {"Paths": report.paths} if dry_run or invocation.as_json else {}
+    if report.unreadable_indexes or invocation.as_json:
         paths["UnreadableIndexes"] = report.unreadable_indexes
-    session.print_facts(columns.of(report) | deleted | paths)
+    invocation.print_facts(columns.of(report) | deleted | paths)
 
 
 _COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesReused")
@@ -294,8 +294,8 @@ _COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesR
     metavar="FILE",
     help="The settings file of TARGET. By default that of the source.",
 )
-@pass_session
-def copy(session: Session, target: str, update: bool, new_identity: bool, target_config: str | None) -> None:
+@pass_invocation
+def copy(invocation: Invocation, target: str, update: bool, new_identity: bool, target_config: str | None) -> None:
     """Copy the store at its newest slot to TARGET, an empty location. Others may use the store meanwhile.
 
     TARGET is a local path or s3://bucket/prefix. It is a store only when all files are there and the copy is verified.
@@ -304,10 +304,10 @@ def copy(session: Session, target: str, update: bool, new_identity: bool, target
 
     A complete copy stays as it is, and the command says how far it is behind. With --update it gets the newest slot.
     """
-    source, there = session.store(), session.store_at(target, target_config)
+    source, there = invocation.store(), invocation.store_at(target, target_config)
     with _without_warnings_of_the_log(), progress() as show:
         report = source.admin.copy(there, new_identity=new_identity, update=update, progress=show)
-    if report.was_complete and not session.as_json:
+    if report.was_complete and not invocation.as_json:
         behind = report.source_slot - report.slot
         print_line(
             f"{report.url} is a complete copy already, of slot {report.slot}. "
@@ -319,26 +319,26 @@ def copy(session: Session, target: str, update: bool, new_identity: bool, target
             )
         )
         return
-    findings = _all_findings(report.findings, as_json=session.as_json)
-    session.print_facts(
-        _COPY.of(report) | ({"Findings": [each.as_json() for each in findings]} if session.as_json else {})
+    findings = _all_findings(report.findings, as_json=invocation.as_json)
+    invocation.print_facts(
+        _COPY.of(report) | ({"Findings": [each.as_json() for each in findings]} if invocation.as_json else {})
     )
 
 
 @click.command(cls=Command, examples=["payments --dry-run", "payments"])
 @click.argument("topic", shell_complete=completion.topics)
 @click.option("--dry-run", is_flag=True, help="Show the missing or damaged files, and restore nothing.")
-@pass_session
-def restore_indexes(session: Session, topic: str, dry_run: bool) -> None:
+@pass_invocation
+def restore_indexes(invocation: Invocation, topic: str, dry_run: bool) -> None:
     """Restore missing or damaged .txnindex and .snapshot files of TOPIC.
 
     Only Kafka's tools read them. A .snapshot can be restored if the segment before it exists. An .index.parquet cannot
     be restored, because nothing else has its content.
     """
     with progress("reading the index files of the topic"):
-        found = session.store().admin.restore_indexes(topic, dry_run=dry_run)
+        found = invocation.store().admin.restore_indexes(topic, dry_run=dry_run)
     columns = Columns("Partition BaseOffset Kind Problem Restored Path?")
-    session.print_rows(columns, found, empty="no file is missing or damaged")
+    invocation.print_rows(columns, found, empty="no file is missing or damaged")
 
 
 _now_option = click.option(
@@ -349,43 +349,43 @@ _now_option = click.option(
 @click.command(cls=Command, examples=["", "flights", "flights --now"])
 @click.argument("topic", required=False, shell_complete=completion.topics)
 @_now_option
-@pass_session
-def compact_files(session: Session, topic: str | None, now: bool) -> None:
+@pass_invocation
+def compact_files(invocation: Invocation, topic: str | None, now: bool) -> None:
     """Rewrite small data files in sealed segments into large ones. By default in all topics. Readers see no change."""
     with progress("compacting files"):
-        found = session.store().admin.compact_files(topic, now=now)
+        found = invocation.store().admin.compact_files(topic, now=now)
     columns = Columns(
         "Topic Partition BaseOffset EndOffset? Segments FilesBefore FilesAfter BytesWritten:size",
     )
-    session.print_rows(columns, found.compacted, empty="no sealed segment has small files to be compacted")
+    invocation.print_rows(columns, found.compacted, empty="no sealed segment has small files to be compacted")
 
 
 @click.command(cls=Command, examples=["", "balances", "balances --now"])
 @click.argument("topic", required=False, shell_complete=completion.topics)
 @_now_option
-@pass_session
-def compact_keys(session: Session, topic: str | None, now: bool) -> None:
+@pass_invocation
+def compact_keys(invocation: Invocation, topic: str | None, now: bool) -> None:
     """Keep the newest row of each key in sealed segments. By default in all topics that are due."""
     with progress("compacting by key"):
-        found = session.store().admin.compact_keys(topic, now=now)
+        found = invocation.store().admin.compact_keys(topic, now=now)
     columns = Columns(
         "Topic Partition CleanedOffset SegmentsReplaced? RowsRemoved BytesBefore:size BytesAfter:size",
     )
-    session.print_rows(columns, found.partitions, empty="nothing is to be compacted")
+    invocation.print_rows(columns, found.partitions, empty="nothing is to be compacted")
 
 
 @click.command(cls=Command, examples=["flights"])
 @click.argument("topic", shell_complete=completion.topics)
-@pass_session
-def publish(session: Session, topic: str) -> None:
+@pass_invocation
+def publish(invocation: Invocation, topic: str) -> None:
     """Publish TOPIC as a Delta table that other engines read. Its setting publish must be delta.
 
     The table's root is the directory of the topic. The new version shows all rows that are committed now. A coordinator
     publishes at intervals.
     """
     with progress("publishing"):
-        found = session.store().admin.publish(topic)
-    session.print_rows(Columns("Topic Version Slot FilesAdded FilesRemoved"), [found])
+        found = invocation.store().admin.publish(topic)
+    invocation.print_rows(Columns("Topic Version Slot FilesAdded FilesRemoved"), [found])
 
 
 def _interval(text: str) -> tuple[str, int]:
@@ -428,9 +428,9 @@ def _prometheus() -> Any:
 @click.option("--advertise", metavar="HOST:PORT", help="Where writers reach --append-listen.")
 @click.option("--append-certificate", metavar="FILE", help="The TLS certificate of --append-listen (PEM).")
 @click.option("--append-private-key", metavar="FILE", help="The private key of the certificate (PEM).")
-@pass_session
+@pass_invocation
 def coordinator(
-    session: Session,
+    invocation: Invocation,
     once: bool,
     step: tuple[str, ...],
     without: tuple[str, ...],
@@ -453,7 +453,7 @@ def coordinator(
 
     The steps: STEPS. Their intervals are in the section coordinator of the settings.
     """
-    settings = session.settings
+    settings = invocation.settings
     steps = [each.name for each in STEPS if (not step or each.name in step) and each.name not in without]
     if not steps:
         raise click.UsageError("No step is left to run.")
@@ -465,7 +465,7 @@ def coordinator(
         raise click.UsageError("--advertise, --append-certificate and --append-private-key need --append-listen.")
     if once and metrics_port is not None:
         raise click.UsageError("--once ends before Prometheus can scrape: leave --metrics-port out.")
-    store = session.store()
+    store = invocation.store()
     intervals_ms = {each.name: getattr(settings.coordinator, each.setting) for each in STEPS} | dict(interval)
     work = Coordinator(
         store,
@@ -491,8 +491,8 @@ def coordinator(
     def report(found: StepReport) -> None:
         if observe is not None:
             observe(found)
-        if found.did or found.error is not None or session.verbosity or once:
-            _print_step(found, as_json=session.as_json)
+        if found.did or found.error is not None or invocation.verbosity or once:
+            _print_step(found, as_json=invocation.as_json)
 
     if once:
         if any(found.error is not None for found in work.run_once(steps=steps, report=report)):
@@ -564,8 +564,10 @@ def _print_step(found: StepReport, *, as_json: bool) -> None:
 @click.option("--data", is_flag=True, help="Read every data file. Otherwise only presence and length are checked.")
 @click.option("--repair", is_flag=True, help="Repair what can be repaired without losing anything. Asks first.")
 @yes_option
-@pass_session
-def verify(session: Session, location: str | None, topic: str | None, data: bool, repair: bool, yes: bool) -> None:
+@pass_invocation
+def verify(
+    invocation: Invocation, location: str | None, topic: str | None, data: bool, repair: bool, yes: bool
+) -> None:
     """Compare every object of a store with the log. Other processes may use the store meanwhile.
 
     A repair writes checkpoints again, restores .txnindex and .snapshot files, and deletes temporary files that dead
@@ -574,19 +576,19 @@ def verify(session: Session, location: str | None, topic: str | None, data: bool
 
     Exit status: 0 nothing is wrong, or all was repaired; 1 something is wrong; 2 the store could not be read.
     """
-    session.url = location or session.url
+    invocation.url = location or invocation.url
     try:
-        store = session.store()
+        store = invocation.store()
         with _without_warnings_of_the_log():
             with progress() as show:
-                found = _all_findings(store.admin.verify(topic, data=data, progress=show), as_json=session.as_json)
+                found = _all_findings(store.admin.verify(topic, data=data, progress=show), as_json=invocation.as_json)
             repairable = [each for each in found if each.repairable]
             in_doubt = any(each.log_in_doubt for each in found)
             wanted = repair and repairable and (yes or in_doubt or _is_confirmed(repairable))
             repairs: list[Repair] = []
             for done in store.admin.repair(found) if wanted else ():
                 repairs.append(done)
-                if not session.as_json:
+                if not invocation.as_json:
                     print_line(f"{'repaired' if done.done else 'not repaired'}: {done.finding.place}: {done.what}")
     except EosLogError as error:
         print_error(str(error))
@@ -594,7 +596,7 @@ def verify(session: Session, location: str | None, topic: str | None, data: bool
     repaired = [each.finding for each in repairs if each.done]
     left = [each for each in found if each.severity is not Severity.INFO and each not in repaired]
     unread = [] if data else ["data files were not read (--data reads them)"]
-    if session.as_json:
+    if invocation.as_json:
         outcomes = [
             {"kind": each.finding.kind, "path": each.finding.path, "done": each.done, "what": each.what}
             for each in repairs

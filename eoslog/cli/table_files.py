@@ -18,7 +18,7 @@ from pyarrow import csv
 
 import eoslog
 from eoslog.cli import completion
-from eoslog.cli.options import NATURAL, Command, Session, pass_session, transactional_id_option
+from eoslog.cli.options import NATURAL, Command, Invocation, pass_invocation, transactional_id_option
 from eoslog.cli.rendering import progress
 from eoslog.errors import InvalidRequest, SchemaMismatch, TransactionalIdNotFound
 from eoslog.format.json_values import rows_of_json, to_json
@@ -66,9 +66,9 @@ _VERSION = "The version of the import. If this or a later one was committed, not
 @click.option("--slot", type=NATURAL, help="The rows as of this slot of the log.")
 @click.option("--timestamp", metavar="TIME", help="The rows as of 2026-01-31T12:00:00Z, or ms since 1970.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-@pass_session
+@pass_invocation
 def export(
-    session: Session,
+    invocation: Invocation,
     topic: str,
     file: Path,
     format: str | None,
@@ -89,7 +89,7 @@ def export(
     kind = _format_of(file, format)
     if file.exists() and not overwrite:
         raise click.UsageError(f"{file} exists already: --overwrite replaces it.")
-    store = session.store()
+    store = invocation.store()
     names = columns.split(",") if columns is not None else stored_schema(store.admin.describe_topic(topic)).names
     scan = store.scan(
         topic,
@@ -113,7 +113,7 @@ def export(
             write(batch)
             rows += batch.num_rows
     size = file.stat().st_size
-    session.print_result(
+    invocation.print_result(
         f"exported {counted(rows, 'row')} of {topic} to {file}, {size} bytes",
         {"topic": topic, "file": str(file), "rows": rows, "bytes": size, "slot": scan.slot if slot is None else slot},
     )
@@ -129,9 +129,9 @@ def export(
 @_format_option
 @transactional_id_option(help="The id of the import. It fences an earlier one.")
 @click.option("--version", type=click.IntRange(min=0, max=2**63 - 1), help=_VERSION)
-@pass_session
+@pass_invocation
 def import_files(
-    session: Session,
+    invocation: Invocation,
     topic: str,
     files: tuple[Path, ...],
     format: str | None,
@@ -150,7 +150,7 @@ def import_files(
     if version is not None and transactional_id is None:
         raise click.UsageError("--version needs --transactional-id: it is the version of one application.")
     kinds = [_format_of(path, format) for path in files]
-    store = session.store()
+    store = invocation.store()
     target = store.admin.describe_topic(topic)
     for path, kind in zip(files, kinds, strict=True):
         _check_columns(path, kind, target)
@@ -170,7 +170,7 @@ def import_files(
                 before += path.stat().st_size
             committed = producer.commit_transaction(version=version)
     message = f"imported {counted(rows, 'row')} of {counted(len(files), 'file')} into {topic}"
-    session.print_result(
+    invocation.print_result(
         message if committed else f"version {version} of {transactional_id} was committed before: nothing was imported",
         {"topic": topic, "files": len(files), "rows": rows if committed else 0, "committed": committed},
     )

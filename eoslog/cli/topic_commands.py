@@ -17,7 +17,17 @@ from eoslog.admin.topic_admin import (
     setting_named,
 )
 from eoslog.cli import completion
-from eoslog.cli.options import COUNT, Command, Group, Session, confirm, group_option, parsed, pass_session, yes_option
+from eoslog.cli.options import (
+    COUNT,
+    Command,
+    Group,
+    Invocation,
+    confirm,
+    group_option,
+    parsed,
+    pass_invocation,
+    yes_option,
+)
 from eoslog.cli.rendering import Columns, progress, shown, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.format.arrow_input import TYPE_NAMES, type_named
@@ -87,9 +97,9 @@ topics = Group("topics", help="Create, list, describe, alter and delete topics."
 @click.option(
     "--config", "--add-config", "config", multiple=True, metavar="NAME=VALUE", help=f"Give a setting. {_FOR_NEW}"
 )
-@pass_session
+@pass_invocation
 def create(
-    session: Session,
+    invocation: Invocation,
     name: str,
     partitions: int,
     column: tuple[Any, ...],
@@ -106,7 +116,7 @@ def create(
     if column and schema_from:
         raise click.UsageError("Give --column or --schema-from, not both.")
     schema = pa.schema(column) if column else _schema_of_file(schema_from) if schema_from else None
-    store = session.store(create=not no_create)
+    store = invocation.store(create=not no_create)
     admin = store.admin
     done = "created topic"
     try:
@@ -120,16 +130,16 @@ def create(
         # On standard error, because standard output may be JSON.
         click.echo(f"created a new store at {shown(shown_url(store.url))}", err=True)
     facts = {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": topic.partitions}
-    session.print_result(f"{done} {topic.topic} with {counted(topic.partitions, 'partition')}", facts)
+    invocation.print_result(f"{done} {topic.topic} with {counted(topic.partitions, 'partition')}", facts)
 
 
 @topics.command("list", examples=["", "--json"])
-@pass_session
-def list_topics(session: Session) -> None:
+@pass_invocation
+def list_topics(invocation: Invocation) -> None:
     """List the topics."""
-    found = session.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
+    found = invocation.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
     columns = Columns("Topic Partitions Kind=topic_schema.kind TopicId?")
-    session.print_rows(columns, found, empty="the store has no topics")
+    invocation.print_rows(columns, found, empty="the store has no topics")
 
 
 def _form(setting: str) -> str:
@@ -158,16 +168,16 @@ def _described(field: pa.Field[Any]) -> str:
 
 @topics.command("describe", examples=["flights"])
 @click.argument("name", shell_complete=completion.topics)
-@pass_session
-def describe_topic(session: Session, name: str) -> None:
+@pass_invocation
+def describe_topic(invocation: Invocation, name: str) -> None:
     """Describe the topic NAME: its columns, settings and partitions."""
 
     def snapshot(state: StoreState, slot: int) -> tuple[Topic, list[dict[str, Any]]]:
         topic = topic_named(state, name)
         return topic, [_PARTITION.of(partition_of(state, place)) for place in topic.partition_ids()]
 
-    topic, partitions = session.store().read(snapshot)
-    session.print_facts(_TOPIC.of(topic), partitions=partitions)
+    topic, partitions = invocation.store().read(snapshot)
+    invocation.print_facts(_TOPIC.of(topic), partitions=partitions)
 
 
 @topics.command(
@@ -185,9 +195,9 @@ def describe_topic(session: Session, name: str) -> None:
 @click.option("--delete-config", metavar="NAME", multiple=True, help="Set a setting to its default.")
 @click.option("--partitions", type=COUNT, help="The new number of partitions. It only rises.")
 @click.option("--add-column", type=_COLUMN, metavar="NAME:TYPE", multiple=True, help=f"Add a column. {_REPEATED}")
-@pass_session
+@pass_invocation
 def alter(
-    session: Session,
+    invocation: Invocation,
     name: str,
     config: tuple[str, ...],
     delete_config: tuple[str, ...],
@@ -204,7 +214,7 @@ def alter(
     if not any(given):
         raise click.UsageError("Nothing to alter: give --config, --delete-config, --partitions or --add-column.")
     changes = {setting_named(name, each): None for each in delete_config} | parsed_settings(name, config)
-    admin = session.store().admin
+    admin = invocation.store().admin
     if add_column:
         topic = admin.add_columns(name, pa.schema(add_column))
     elif partitions is not None:
@@ -213,50 +223,50 @@ def alter(
         topic = admin.alter_topic(name, **changes)
     facts = {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
     facts |= {"schema_version": topic.schema_version, **topic.config.model_dump()}
-    session.print_result(f"altered topic {name}", facts)
+    invocation.print_result(f"altered topic {name}", facts)
 
 
 @topics.command(examples=["flights"])
 @click.argument("name", shell_complete=completion.topics)
-@pass_session
-def schemas(session: Session, name: str) -> None:
+@pass_invocation
+def schemas(invocation: Invocation, name: str) -> None:
     """List the schemas of the topic NAME, the first one first."""
     columns = Columns(
         "SchemaVersion=version Slot TimeMs=timestamp:time",
         ("Columns", lambda each: len(each.schema)),
         ("Added", lambda each: ", ".join(map(".".join, each.added))),
     )
-    session.print_rows(columns, session.store().admin.schema_history(name))
+    invocation.print_rows(columns, invocation.store().admin.schema_history(name))
 
 
 @topics.command("delete", examples=["payments", "payments --yes"])
 @click.argument("name", shell_complete=completion.topics)
 @yes_option
 @click.option("--if-exists", is_flag=True, help="Succeed if there is no such topic.")
-@pass_session
-def delete_topic(session: Session, name: str, yes: bool, if_exists: bool) -> None:
+@pass_invocation
+def delete_topic(invocation: Invocation, name: str, yes: bool, if_exists: bool) -> None:
     """Delete the topic NAME with all its rows. `vacuum` deletes its files."""
-    admin = session.store().admin
+    admin = invocation.store().admin
     try:
         topic = admin.describe_topic(name)
     except UnknownTopicOrPartition:
         if not if_exists:
             raise
-        session.print_result(f"there is no topic {name}", {"topic": name, "topic_id": None, "deleted": False})
+        invocation.print_result(f"there is no topic {name}", {"topic": name, "topic_id": None, "deleted": False})
         return
     confirm(f"Delete topic {name} with all its rows?", yes=yes)
     admin.delete_topic(name)
-    session.print_result(f"deleted topic {name}", {"topic": name, "topic_id": topic.topic_id, "deleted": True})
+    invocation.print_result(f"deleted topic {name}", {"topic": name, "topic_id": topic.topic_id, "deleted": True})
 
 
 @topics.command(examples=["payments --offset 0:1000 --offset 1:-1", "payments --yes"])
 @click.argument("name", shell_complete=completion.topics)
 @click.option("--offset", type=_PARTITION_OFFSET, metavar="PARTITION:OFFSET", multiple=True, help=_BELOW)
 @yes_option
-@pass_session
-def delete_records(session: Session, name: str, offset: tuple[tuple[int, int], ...], yes: bool) -> None:
+@pass_invocation
+def delete_records(invocation: Invocation, name: str, offset: tuple[tuple[int, int], ...], yes: bool) -> None:
     """Delete the oldest records of the topic NAME, at most up to the last stable offset. `vacuum` deletes the files."""
-    admin = session.store().admin
+    admin = invocation.store().admin
     topic = admin.describe_topic(name)
     wanted = dict(offset) or dict.fromkeys(range(topic.partitions), ALL_DECIDED)
     ends = {ALL_DECIDED: "all up to the last stable offset"}
@@ -264,21 +274,21 @@ def delete_records(session: Session, name: str, offset: tuple[tuple[int, int], .
     confirm(f"Delete records of {below}?", yes=yes)
     starts = admin.delete_records({TopicPartition(name, each): end for each, end in wanted.items()})
     partition, earliest = ("Partition", lambda start: start[0].partition), ("Earliest", lambda start: start[1])
-    session.print_rows(Columns(("Topic", lambda start: name), partition, earliest), starts.items())
+    invocation.print_rows(Columns(("Topic", lambda start: name), partition, earliest), starts.items())
 
 
 @topics.command(examples=["payments --dry-run", "payments --yes"])
 @click.argument("name", shell_complete=completion.topics)
 @click.option("--dry-run", is_flag=True, help="Show the missing or damaged data files, and leave nothing out.")
 @yes_option
-@pass_session
-def skip_damaged(session: Session, name: str, dry_run: bool, yes: bool) -> None:
+@pass_invocation
+def skip_damaged(invocation: Invocation, name: str, dry_run: bool, yes: bool) -> None:
     """Leave out the rows of missing and damaged data files of the topic NAME, whose other rows can then be read.
 
     The rows are lost for good. First look for the files in a backup. Readers meet a gap in the offsets, and streams
     that have not read the rows report their loss. The log and `verify` name what was left out.
     """
-    admin = session.store().admin
+    admin = invocation.store().admin
     found = []
     if dry_run or not yes:
         with progress() as show:
@@ -289,7 +299,7 @@ def skip_damaged(session: Session, name: str, dry_run: bool, yes: bool) -> None:
         with progress() as show:
             found = admin.skip_damaged_files(name, progress=show)
     columns = Columns("Partition BaseOffset EndOffset Rows Problem Skipped Path?")
-    session.print_rows(columns, found, empty="no data file is missing or damaged")
+    invocation.print_rows(columns, found, empty="no data file is missing or damaged")
 
 
 _OFFSETS = (
@@ -305,17 +315,17 @@ _OFFSETS_BESIDE_A_GROUP = (
 @click.command(cls=Command, examples=["payments", "payments --group billing"])
 @click.argument("topic", shell_complete=completion.topics)
 @group_option(help="Show the committed offsets of this group, and its lag.")
-@pass_session
-def offsets(session: Session, topic: str, group: str | None) -> None:
+@pass_invocation
+def offsets(invocation: Invocation, topic: str, group: str | None) -> None:
     """Show the offsets at which the partitions of TOPIC begin and end.
 
     These are the earliest offset, the last stable offset and the high watermark. read_committed shows rows below the
     last stable offset. LsoLag is the number of offsets that open transactions hold back. Lag is the number of offsets
     below the last stable offset that the group has not read yet.
     """
-    admin = session.store().admin
+    admin = invocation.store().admin
     if group is None:
-        session.print_rows(Columns(*_OFFSETS), admin.describe_partitions(topic))
+        invocation.print_rows(Columns(*_OFFSETS), admin.describe_partitions(topic))
         return
     # The partitions are read later, so that no committed offset is beyond their ends.
     known = admin.list_consumer_group_offsets(group)
@@ -329,4 +339,4 @@ def offsets(session: Session, topic: str, group: str | None) -> None:
         return None if offset is None else max(0, partition.last_stable_offset - offset)
 
     columns = Columns(*_OFFSETS_BESIDE_A_GROUP, ("CommittedOffset", committed), ("Lag", lag))
-    session.print_rows(columns, admin.describe_partitions(topic))
+    invocation.print_rows(columns, admin.describe_partitions(topic))

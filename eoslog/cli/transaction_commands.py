@@ -7,7 +7,7 @@ import click
 from eoslog.admin.admin import Admin
 from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH, transaction_at
 from eoslog.cli import completion
-from eoslog.cli.options import NATURAL, Group, Session, confirm, pass_session, topic_option, yes_option
+from eoslog.cli.options import NATURAL, Group, Invocation, confirm, pass_invocation, topic_option, yes_option
 from eoslog.cli.rendering import Columns, duration_shown, shown
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import TransactionState
@@ -32,9 +32,9 @@ transactions = Group("transactions", help="List, describe and abort transactions
 @click.option("--producer-id", type=int, metavar="ID", multiple=True, help="Only this producer id. May be repeated.")
 @click.option("--duration-filter", type=NATURAL, metavar="MS", help="Only transactions that have been open for longer.")
 @click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that this matches as a whole.")
-@pass_session
+@pass_invocation
 def list_transactions(
-    session: Session,
+    invocation: Invocation,
     state: tuple[str, ...],
     producer_id: tuple[int, ...],
     duration_filter: int | None,
@@ -44,7 +44,7 @@ def list_transactions(
 
     A state that does not exist gives a warning, as in Kafka.
     """
-    listed = session.store().admin.list_transactions(
+    listed = invocation.store().admin.list_transactions(
         states=state or None,
         producer_ids=producer_id or None,
         running_longer_than_ms=duration_filter,
@@ -55,13 +55,13 @@ def list_transactions(
         click.secho(f"no transaction state is named {name!r}; the states are: {known}", fg="yellow", err=True)
     coordinator = ("Coordinator?", lambda each: _NO_BROKER)
     columns = Columns("TransactionalId", coordinator, "ProducerId TransactionState Kind PreparedTransaction?")
-    session.print_rows(columns, listed, empty="no transactional ids")
+    invocation.print_rows(columns, listed, empty="no transactional ids")
 
 
 @transactions.command("describe", examples=["etl-1"])
 @click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
-@pass_session
-def describe_transaction(session: Session, transactional_id: str) -> None:
+@pass_invocation
+def describe_transaction(invocation: Invocation, transactional_id: str) -> None:
     """Describe the transactional id ID. Times are by the store's clock; --json prints ms, or -1 for none."""
     columns = Columns(
         ("CoordinatorId", lambda found: _NO_BROKER),
@@ -69,7 +69,7 @@ def describe_transaction(session: Session, transactional_id: str) -> None:
         "CurrentTransactionStartTimeMs=transaction_start_time_ms:time TransactionDurationMs:duration TopicPartitions",
         "Kind LastUpdateTimeMs=last_update_ms:time PreparedTransaction PreparedTimeMs:time PreparedTimeoutMs:duration",
     )
-    session.print_facts(columns.of(session.store().admin.describe_transaction(transactional_id)))
+    invocation.print_facts(columns.of(invocation.store().admin.describe_transaction(transactional_id)))
 
 
 _LAST_COMMITTED = Columns(
@@ -96,23 +96,23 @@ _LAST_COMMITTED = Columns(
 
 @transactions.command(examples=["etl-1"])
 @click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
-@pass_session
-def last_committed(session: Session, transactional_id: str) -> None:
+@pass_invocation
+def last_committed(invocation: Invocation, transactional_id: str) -> None:
     """Show the last commit of the transactional id ID, and the versions of its applications."""
-    session.print_facts(_LAST_COMMITTED.of(session.store().admin.last_committed(transactional_id)))
+    invocation.print_facts(_LAST_COMMITTED.of(invocation.store().admin.last_committed(transactional_id)))
 
 
 @transactions.command(examples=["payments 0"])
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("partition", type=NATURAL)
-@pass_session
-def describe_producers(session: Session, topic: str, partition: int) -> None:
+@pass_invocation
+def describe_producers(invocation: Invocation, topic: str, partition: int) -> None:
     """List the producers that PARTITION of TOPIC knows. A start offset of -1 means that no transaction is open."""
     columns = Columns(
         "ProducerId ProducerEpoch LatestCoordinatorEpoch? LastSequence LastTimestamp:time CurrentTransactionStartOffset"
     )
-    found = session.store().admin.describe_producers(topic, partition)
-    session.print_rows(columns, found, empty="no producers")
+    found = invocation.store().admin.describe_producers(topic, partition)
+    invocation.print_rows(columns, found, empty="no producers")
 
 
 @transactions.command(examples=["", "--max-transaction-timeout 5 --topic payments --partition 0"])
@@ -126,8 +126,10 @@ def describe_producers(session: Session, topic: str, partition: int) -> None:
 )
 @topic_option(help="Only in this topic.")
 @click.option("--partition", type=NATURAL, help="Only in this partition of --topic.")
-@pass_session
-def find_hanging(session: Session, max_transaction_timeout: int, topic: str | None, partition: int | None) -> None:
+@pass_invocation
+def find_hanging(
+    invocation: Invocation, max_transaction_timeout: int, topic: str | None, partition: int | None
+) -> None:
     """Find transactions that have been open for too long and hold readers back.
 
     Reason says why a transaction is still open. `transactions abort` ends it. Every coordinator ends it too, once it
@@ -135,7 +137,7 @@ def find_hanging(session: Session, max_transaction_timeout: int, topic: str | No
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
-    found = session.store().admin.find_hanging_transactions(
+    found = invocation.store().admin.find_hanging_transactions(
         max_transaction_timeout_ms=max_transaction_timeout * _MS_A_MINUTE, topic=topic, partition=partition
     )
     columns = Columns(
@@ -143,7 +145,7 @@ def find_hanging(session: Session, max_transaction_timeout: int, topic: str | No
         ("CoordinatorEpoch?", lambda each: COORDINATOR_EPOCH),
         "StartOffset LastTimestamp:time? DurationMs:duration TransactionalId Reason",
     )
-    session.print_rows(columns, found, empty="no hanging transactions")
+    invocation.print_rows(columns, found, empty="no hanging transactions")
 
 
 @transactions.command(examples=["etl-1", "--topic payments --partition 0 --start-offset 42 --yes"])
@@ -152,9 +154,9 @@ def find_hanging(session: Session, max_transaction_timeout: int, topic: str | No
 @click.option("--partition", type=NATURAL, help="the partition, and")
 @click.option("--start-offset", type=NATURAL, help="the first offset of the transaction there.")
 @yes_option
-@pass_session
+@pass_invocation
 def abort(
-    session: Session,
+    invocation: Invocation,
     transactional_id: str | None,
     topic: str | None,
     partition: int | None,
@@ -165,7 +167,7 @@ def abort(
 
     Its producer is not fenced: it gets an error, and may begin its next transaction. `transactions fence` stops it.
     """
-    store = session.store()
+    store = invocation.store()
     admin = store.admin
     if transactional_id is not None and topic is None and partition is None and start_offset is None:
         _confirm_end(admin, transactional_id, "Abort", yes=yes)
@@ -178,39 +180,39 @@ def abort(
         transactional_id, aborted = admin.abort_transaction_at(topic, partition, start_offset), True
     else:
         raise click.UsageError("Name the transaction by its ID, or by --topic, --partition and --start-offset.")
-    _print_end(session, transactional_id, "aborted", aborted)
+    _print_end(invocation, transactional_id, "aborted", aborted)
 
 
 @transactions.command(examples=["etl-1", "etl-1 --yes"])
 @click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
 @yes_option
-@pass_session
-def fence(session: Session, transactional_id: str, yes: bool) -> None:
+@pass_invocation
+def fence(invocation: Invocation, transactional_id: str, yes: bool) -> None:
     """Fence the producer of the transactional id ID, and abort its open transaction if there is one.
 
     Every later call of this producer fails. A program that is started again gets the id again.
     """
-    admin = session.store().admin
+    admin = invocation.store().admin
     is_open = admin.describe_transaction(transactional_id).transaction_state == TransactionState.ONGOING.name
     also = ", and abort its open transaction" if is_open else ""
     confirm(f"Fence the producer of {shown(transactional_id)}{also}?", yes=yes)
     aborted = admin.fence_producer(transactional_id)
     text = f"fenced the producer of {transactional_id}" + (", and aborted its transaction" if aborted else "")
-    session.print_result(text, {"transactional_id": transactional_id, "fenced": True, "aborted": aborted})
+    invocation.print_result(text, {"transactional_id": transactional_id, "fenced": True, "aborted": aborted})
 
 
 @transactions.command(examples=["payments-to-bank"])
 @click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
 @yes_option
-@pass_session
-def force_terminate(session: Session, transactional_id: str, yes: bool) -> None:
+@pass_invocation
+def force_terminate(invocation: Invocation, transactional_id: str, yes: bool) -> None:
     """Abort the open transaction of the transactional id ID even if it is prepared, and fence its producer.
 
     Another system may already have committed its half of a prepared transaction. Look there first.
     """
-    admin = session.store().admin
+    admin = invocation.store().admin
     _confirm_end(admin, transactional_id, "Force the abort of", yes=yes)
-    _print_end(session, transactional_id, "terminated", admin.force_terminate_transaction(transactional_id))
+    _print_end(invocation, transactional_id, "terminated", admin.force_terminate_transaction(transactional_id))
 
 
 def _confirm_end(admin: Admin, transactional_id: str, verb: str, *, yes: bool) -> None:
@@ -222,6 +224,6 @@ def _confirm_end(admin: Admin, transactional_id: str, verb: str, *, yes: bool) -
         confirm(f"{verb} the {prepared}transaction of {shown(transactional_id)}, open for {age}?", yes=yes)
 
 
-def _print_end(session: Session, transactional_id: str, done: str, is_done: bool) -> None:
+def _print_end(invocation: Invocation, transactional_id: str, done: str, is_done: bool) -> None:
     text = f"{done} the transaction of {transactional_id}" if is_done else f"nothing was open under {transactional_id}"
-    session.print_result(text, {"transactional_id": transactional_id, done: is_done})
+    invocation.print_result(text, {"transactional_id": transactional_id, done: is_done})

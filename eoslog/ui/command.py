@@ -6,7 +6,7 @@ import os
 
 import click
 
-from eoslog.cli.options import Command, Session, pass_session
+from eoslog.cli.options import Command, Invocation, pass_invocation
 from eoslog.cli.rendering import print_json, print_line
 
 _PORT = click.IntRange(1, 65_535)
@@ -20,8 +20,8 @@ _NOT_INSTALLED = "The web console needs further packages. Install them, in a che
 @click.option(
     "--allowed-host", metavar="NAME", multiple=True, help="Another host name of the console. May be repeated."
 )
-@pass_session
-def ui(session: Session, host: str, port: int | None, allow_admin: bool, allowed_host: tuple[str, ...]) -> None:
+@pass_invocation
+def ui(invocation: Invocation, host: str, port: int | None, allow_admin: bool, allowed_host: tuple[str, ...]) -> None:
     """Serve a web console of the store on this machine.
 
     It prints a link with a token. The link works once, in one browser. The console only reads, unless --allow-admin is
@@ -33,11 +33,11 @@ def ui(session: Session, host: str, port: int | None, allow_admin: bool, allowed
         if (error.name or "").partition(".")[0] not in ("starlette", "jinja2", "markupsafe", "uvicorn", "anyio", "h11"):
             raise
         raise click.ClickException(_NOT_INSTALLED) from None
-    store = session.store()
+    store = invocation.store()
     store.read(lambda state, slot: None)
 
     def ready(link: str) -> None:
-        if session.as_json:
+        if invocation.as_json:
             print_json({"url": link})
         else:
             print_line(link)

@@ -297,7 +297,7 @@ def _append_service(target: Target) -> Iterator[None]:
     Raises:
         CaseFailed: it was not announced.
     """
-    command = [sys.executable, "-c", "from eoslog.cli.main import main; main()", "--store", target.url]
+    command = [sys.executable, "-c", "from eoslog.main import main; main()", "--store", target.url]
     command += ["coordinator", "--step", "write-checkpoint", "--append-listen", "127.0.0.1:0"]
     with subprocess.Popen(command, env=os.environ | dict(target.variables)) as process:
         try:

@@ -38,7 +38,10 @@ groups = Group("groups", help="List and describe consumer groups, set and delete
 @click.option("--state", metavar="STATE", multiple=True, help="Only groups in this state. May be repeated.")
 @pass_invocation
 def list_groups(invocation: Invocation, state: tuple[str, ...]) -> None:
-    """List consumer groups and their states: Empty, Reconciling (a member has partitions to give up), Stable."""
+    """List consumer groups and their states.
+
+    The states are Empty, Reconciling (a member has partitions to give up) and Stable.
+    """
     listed = invocation.store().admin.list_consumer_groups(states=state or None)
     invocation.print_rows(Columns("GROUP=group_id STATE"), listed, empty="no consumer groups")
 

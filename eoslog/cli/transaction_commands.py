@@ -206,7 +206,7 @@ def fence(invocation: Invocation, transactional_id: str, yes: bool) -> None:
 @yes_option
 @pass_invocation
 def force_terminate(invocation: Invocation, transactional_id: str, yes: bool) -> None:
-    """Abort the open transaction of the transactional id ID even if it is prepared, and fence its producer.
+    """Abort the open transaction of ID even if it is prepared, and fence its producer.
 
     Another system may already have committed its half of a prepared transaction. Look there first.
     """

@@ -40,7 +40,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 @contextmanager
 def console_of(url: str, *options: str) -> Iterator[str]:
     """A console as a process of its own; yields its link."""
-    command = [sys.executable, "-m", "eoslog.cli.main", "--store", url, "ui", "--json", *options]
+    command = [sys.executable, "-m", "eoslog.main", "--store", url, "ui", "--json", *options]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:

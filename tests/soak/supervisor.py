@@ -177,7 +177,7 @@ class Supervisor:
         if member.name == COORDINATOR:
             intervals = [f"--interval={step}={seconds}" for step, seconds in STEP_INTERVALS_S.items()]
             store = ["--store", self.run.url, "--json"]
-            return [sys.executable, "-m", "eoslog.cli.main", *store, "coordinator", "--verbose", *intervals]
+            return [sys.executable, "-m", "eoslog.main", *store, "coordinator", "--verbose", *intervals]
         kind = KINDS[member.name]
         return [sys.executable, "-m", f"tests.soak.{kind}", str(self.run.folder), member.name, str(member.incarnation)]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from eoslog.cli.main import cli
+from eoslog.main import cli
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -52,7 +52,7 @@ class Command:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
 
         return subprocess.Popen(
-            [sys.executable, "-m", "eoslog.cli.main", "--store", self.url, *arguments],
+            [sys.executable, "-m", "eoslog.main", "--store", self.url, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,

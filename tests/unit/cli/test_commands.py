@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import eoslog
-from eoslog.cli.main import cli
+from eoslog.main import cli
 from eoslog.maintenance.append_service import AppendService
 from tests.unit.cli.command import Command
 

@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import eoslog
-from eoslog.cli.main import cli
+from eoslog.main import cli
 from tests.pages import REPOSITORY, prose
 from tests.unit.cli.command import Command
 
@@ -63,17 +63,21 @@ def test_the_store_comes_from_the_environment_too(url: str, monkeypatch: pytest.
     assert completed(f"topics describe --store {url}x pay") == []
 
 
-def test_commands_are_completed_without_their_modules() -> None:
+@pytest.mark.parametrize(
+    ("words", "incomplete", "names"),
+    [([], "t", ["topics", "transactions"]), (["topics"], "de", ["delete", "delete-records", "describe"])],
+)
+def test_commands_are_completed_without_their_modules(words: list[str], incomplete: str, names: list[str]) -> None:
     program = f"""
 import sys
 from click.shell_completion import ShellComplete
-from eoslog.cli.main import cli
-found = ShellComplete(cli, {{}}, "eoslog", {VARIABLE!r}).get_completions([], "t")
+from eoslog.main import cli
+found = ShellComplete(cli, {{}}, "eoslog", {VARIABLE!r}).get_completions({words!r}, {incomplete!r})
 print([each.value for each in found], sorted({{"numpy", "pyarrow", "pydantic"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "['topics', 'transactions'] []\n"
+    assert done.stdout == f"{names} []\n"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_the_page_has_the_line_for_each_shell(shell: str, url: str) -> None:
     assert f"{VARIABLE}={shell}_source eoslog" in prose(REPOSITORY / "docs/operations.md")
     words = ["eoslog", "--store", url, "topics", "describe", "pay"]
     asked = {"COMP_WORDS": shlex.join(words), "COMP_CWORD": "pay" if shell == "fish" else "5"}
-    complete = [sys.executable, "-c", "from eoslog.cli.main import main; main()"]
+    complete = [sys.executable, "-c", "from eoslog.main import main; main()"]
 
     done = subprocess.run(
         complete,

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import eoslog
-from eoslog.cli.main import cli
 from eoslog.format.kafka_files import ProducerSnapshotEntry, encode_producer_snapshot, encode_transaction_index
+from eoslog.main import cli
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.partition_state import AbortedTransaction
 from tests.unit.cli.command import Command

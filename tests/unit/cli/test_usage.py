@@ -9,14 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import eoslog
-from eoslog.cli.main import cli
+from eoslog.cli import console, group_commands, topic_commands, transaction_commands
 from eoslog.cli.rendering import shown
+from eoslog.main import cli
 from tests.unit.cli.command import Command
 
 
@@ -87,6 +89,18 @@ def test_the_list_of_commands_says_what_their_own_help_says() -> None:
         assert re.search(f"  {name} +{re.escape(command.get_short_help_str(limit=300))}\n", listed)
 
 
+@pytest.mark.parametrize("module", [console, group_commands, topic_commands, transaction_commands])
+def test_the_list_of_a_group_says_what_its_module_says(module: ModuleType) -> None:
+    (group,) = (each for each in vars(module).values() if isinstance(each, click.Group))
+    listed = cli.commands[str(group.name)]
+
+    assert isinstance(listed, click.Group)
+    assert listed.get_short_help_str(limit=300) == group.get_short_help_str(limit=300)
+    assert {name: each.get_short_help_str(limit=300) for name, each in listed.commands.items()} == {
+        name: each.get_short_help_str(limit=300) for name, each in group.commands.items()
+    }
+
+
 def test_an_unknown_command_is_wrong_usage() -> None:
     result = CliRunner().invoke(cli, ["topic"])
 
@@ -97,7 +111,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
 def test_the_help_of_the_command_imports_only_what_it_prints() -> None:
     program = """
 import sys
-from eoslog.cli.main import cli
+from eoslog.main import cli
 cli(["--help"], standalone_mode=False)
 heavy = {"botocore", "numpy", "pandas", "pyarrow", "pydantic", "rich", "sqlglot", "pyspark"}
 print(sorted(heavy & set(sys.modules)))

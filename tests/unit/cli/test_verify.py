@@ -69,7 +69,7 @@ def test_each_thing_is_told_once_and_not_logged_too(command: Command, damaged: e
     damaged.object_store.put(older.path, b"spoilt")
 
     done = subprocess.run(
-        [sys.executable, "-m", "eoslog.cli.main", "verify", command.url, "--repair", "--yes"],
+        [sys.executable, "-m", "eoslog.main", "verify", command.url, "--repair", "--yes"],
         capture_output=True,
         text=True,
         check=True,

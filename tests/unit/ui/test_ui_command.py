@@ -30,7 +30,7 @@ def url(tmp_path: Path) -> str:
 def started(url: str, *options: str, program: str = "") -> subprocess.Popen[str]:
     """The command as a process. The program runs before it."""
     return subprocess.Popen(
-        [sys.executable, "-c", f"{program}\nfrom eoslog.cli.main import main\nmain()", "--store", url, "ui", *options],
+        [sys.executable, "-c", f"{program}\nfrom eoslog.main import main\nmain()", "--store", url, "ui", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

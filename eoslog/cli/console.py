@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -15,7 +16,16 @@ import pyarrow as pa
 
 import eoslog
 from eoslog.cli import completion
-from eoslog.cli.options import COUNT, NATURAL, Group, Invocation, group_option, pass_invocation, transactional_id_option
+from eoslog.cli.options import (
+    COUNT,
+    NATURAL,
+    REGEX,
+    Group,
+    Invocation,
+    group_option,
+    pass_invocation,
+    transactional_id_option,
+)
 from eoslog.cli.rendering import json_text, progress, shown
 from eoslog.errors import (
     CommitFailed,
@@ -148,6 +158,7 @@ def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) 
         "payments --from-beginning --timeout 1",
         "payments --partition 0 --offset 42 --max-records 10",
         "flights --group billing --from-beginning --json",
+        "payments --from-beginning --grep 'card-1[0-9]' --print-key --print-headers",
     ]
 )
 @click.argument("topic", shell_complete=completion.topics)
@@ -160,8 +171,10 @@ def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) 
 @click.option("--timeout", type=_SECONDS, metavar="SECONDS", help="Stop if no record comes for this time.")
 @click.option("--print-offset", is_flag=True, help="Print partition and offset before the value.")
 @click.option("--print-timestamp", is_flag=True, help="Print the timestamp before the value.")
+@click.option("--print-headers", is_flag=True, help="Print the headers before the value, as name:value,name:value.")
 @click.option("--print-key", is_flag=True, help="Print the key before the value.")
 @click.option("--print-transaction", is_flag=True, help="Print transactional id and slot too; with --json more.")
+@click.option("--grep", type=REGEX, metavar="REGEX", help="Print only records in whose key or value this matches.")
 @pass_invocation
 def consume(
     invocation: Invocation,
@@ -175,8 +188,10 @@ def consume(
     timeout: float | None,
     print_offset: bool,
     print_timestamp: bool,
+    print_headers: bool,
     print_key: bool,
     print_transaction: bool,
+    grep: re.Pattern[str] | None,
 ) -> None:
     """Print the records of TOPIC, a line each, until interrupted. With --json each line is a JSON object."""
     if offset is not None and partition is None:
@@ -190,7 +205,7 @@ def consume(
         group,
         isolation_level=isolation_level,
         auto_offset_reset="none" if offset is not None else "earliest" if from_beginning else "latest",
-        max_poll_records=min(max_records or _RECORDS_A_POLL, _RECORDS_A_POLL),
+        max_poll_records=_RECORDS_A_POLL if grep is not None else min(max_records or _RECORDS_A_POLL, _RECORDS_A_POLL),
         with_transaction=print_transaction,
     ) as consumer:
         if partition is None:
@@ -201,10 +216,10 @@ def consume(
             consumer.assign([chosen])
             if offset is not None:
                 consumer.seek(chosen, offset)
-        with closing(_polled(store, consumer, max_records, timeout)) as polled:
+        with closing(_polled(store, consumer, grep, max_records, timeout)) as polled:
             for records in polled:
                 for record in records:
-                    parts = _parts(record, print_offset, print_timestamp, print_key)
+                    parts = _parts(record, print_offset, print_timestamp, print_headers, print_key)
                     if sys.stdout.isatty():
                         parts = map(_on_a_terminal, parts)
                     sys.stdout.buffer.write((_json_line(record) if invocation.as_json else b"\t".join(parts)) + b"\n")
@@ -212,7 +227,11 @@ def consume(
 
 
 def _polled(
-    store: eoslog.Store, consumer: eoslog.Consumer, max_records: int | None, timeout: float | None
+    store: eoslog.Store,
+    consumer: eoslog.Consumer,
+    grep: re.Pattern[str] | None,
+    max_records: int | None,
+    timeout: float | None,
 ) -> Generator[list[eoslog.ConsumerRecord]]:
     """Yield the records to print. A group commits the offsets of printed records every few seconds, and at the end."""
     environment = store.environment
@@ -223,10 +242,11 @@ def _polled(
         while left is None or left > 0:
             records = consumer.poll(_LONGEST_POLL_S if timeout is None else min(_LONGEST_POLL_S, timeout))
             if records:
-                _seek_back(consumer, records[left:] if left is not None else [])
-                in_print = records[:left]
-                yield in_print
-                left = None if left is None else left - len(in_print)
+                in_print, later = _up_to(records, grep, left)
+                _seek_back(consumer, later)
+                wanted = [record for record in in_print if _matches(record, grep)]
+                yield wanted
+                left = None if left is None else left - len(wanted)
                 in_print = []
                 heard_ms = environment.monotonic_ms()
             elif timeout is not None and environment.monotonic_ms() - heard_ms >= timeout * 1000:
@@ -238,6 +258,24 @@ def _polled(
         # The caller may have stopped in the middle of these records, so they count as not printed.
         _seek_back(consumer, in_print)
         _commit(consumer)
+
+
+def _up_to(
+    records: list[eoslog.ConsumerRecord], grep: re.Pattern[str] | None, left: int | None
+) -> tuple[list[eoslog.ConsumerRecord], list[eoslog.ConsumerRecord]]:
+    """Return the records up to the last one to print, and those after it."""
+    for number, record in enumerate(records):
+        if left == 0:
+            return records[:number], records[number:]
+        if left is not None and _matches(record, grep):
+            left -= 1
+    return records, []
+
+
+def _matches(record: eoslog.ConsumerRecord, grep: re.Pattern[str] | None) -> bool:
+    return grep is None or any(
+        grep.search(_printed(each).decode("utf-8", "backslashreplace")) for each in (record.key, record.value)
+    )
 
 
 def _seek_back(consumer: eoslog.Consumer, records: list[eoslog.ConsumerRecord]) -> None:
@@ -287,13 +325,19 @@ def _commit_moved(consumer: eoslog.Consumer, partitions: Iterable[eoslog.TopicPa
         consumer.commit(moved)
 
 
-def _parts(record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool, with_key: bool) -> Iterable[bytes]:
+def _parts(
+    record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool, with_headers: bool, with_key: bool
+) -> Iterable[bytes]:
     """Return the parts of a record's line."""
     parts = [b"%d:%d" % (record.partition, record.offset)] if with_offset else []
     if with_timestamp:
         parts.append(b"%d" % record.timestamp)
     if record.transaction is not None:
         parts += [_printed(record.transaction.transactional_id), _printed(record.transaction.slot)]
+    if with_headers:
+        # As Kafka's console consumer prints them.
+        headers = b",".join(name.encode() + b":" + _printed(value) for name, value in record.headers)
+        parts.append(headers or b"NO_HEADERS")
     if with_key:
         parts.append(_printed(record.key))
     return [*parts, _printed(record.value)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import click
 
 from eoslog.admin.group_admin import OffsetReset, describe_group
 from eoslog.cli import completion
-from eoslog.cli.options import Group, Invocation, confirm, parsed, pass_invocation, yes_option
+from eoslog.cli.options import TIME, Group, Invocation, confirm, parsed, pass_invocation, yes_option
 from eoslog.cli.rendering import Columns, shown
 from eoslog.errors import InvalidRequest
 from eoslog.session.metrics import parse_duration
@@ -28,7 +27,6 @@ def _topic_or_partitions(text: str) -> list[str | TopicPartition]:
 
 
 _TOPICS = parsed(_topic_or_partitions, "a topic, or a topic with partitions as payments:0,2")
-_TIME = parsed(datetime.fromisoformat, "a time as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
 _DURATION = parsed(parse_duration)
 
 groups = Group("groups", help="List and describe consumer groups, set and delete their offsets, remove members.")
@@ -115,7 +113,7 @@ def describe_groups(invocation: Invocation, group: str | None, view: str, all_gr
 @click.option("--to-current", is_flag=True, help="To the current offset of the group.")
 @click.option("--to-offset", type=int, metavar="OFFSET", help="To this offset, or the nearest one that exists.")
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N offsets, back if N is negative.")
-@click.option("--to-datetime", type=_TIME, metavar="TIME", help="To the first record since this time (ISO 8601, UTC).")
+@click.option("--to-datetime", type=TIME, metavar="TIME", help="To the first record since this time (ISO 8601, UTC).")
 @click.option("--by-duration", type=_DURATION, metavar="DURATION", help="Back from now, as PT1H30M or P7D.")
 @pass_invocation
 def reset_offsets(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -223,6 +224,23 @@ def parsed(parse: Callable[[str], T], expected: str | None = None) -> Callable[[
             raise click.BadParameter(str(error) if expected is None else f"{text!r} is not {expected}") from None
 
     return convert
+
+
+def _regular_expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+
+
+REGEX = parsed(_regular_expression)
+TIME = parsed(datetime.fromisoformat, "a time as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Return a time in ms since the epoch. A time without a zone is in UTC."""
+    in_zone = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (in_zone - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -11,16 +11,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from eoslog.state.names import TopicPartition
 from eoslog.wording import one_line
@@ -261,12 +251,23 @@ def progress(label: str | None = None) -> Iterator[Callable[..., None]]:
     The function that is given takes the label of a part of the work, how much of it is done, how much there is in
     all (None if that is not known), and words to show beside the bar. Each part has a bar of its own.
     """
+    # Only long commands show their progress, and the others answer sooner without this import.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     console = Console(stderr=True)
     words = TextColumn("{task.fields[words]}")
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), words, *times)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as display:
-        tasks: dict[str, TaskID] = {}
+        tasks: dict[str, Any] = {}
 
         def show(part: str, done: int = 0, total: int | None = None, words: str = "") -> None:
             if part not in tasks:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import click
 import pyarrow as pa
@@ -12,6 +15,7 @@ from eoslog.admin.topic_admin import (
     ALL_DECIDED,
     PartitionDescription,
     changed_config,
+    describe_partition,
     kafka_spelling,
     parsed_settings,
     setting_named,
@@ -19,10 +23,13 @@ from eoslog.admin.topic_admin import (
 from eoslog.cli import completion
 from eoslog.cli.options import (
     COUNT,
+    REGEX,
+    TIME,
     Command,
     Group,
     Invocation,
     confirm,
+    epoch_ms,
     group_option,
     parsed,
     pass_invocation,
@@ -32,10 +39,13 @@ from eoslog.cli.rendering import Columns, progress, shown, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.format.arrow_input import TYPE_NAMES, type_named
 from eoslog.format.topic_schemas import stored_schema
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.session.description import shown_url
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
@@ -133,13 +143,24 @@ def create(
     invocation.print_result(f"{done} {topic.topic} with {counted(topic.partitions, 'partition')}", facts)
 
 
-@topics.command("list", examples=["", "--json"])
+@topics.command("list", examples=["", "--pattern 'orders-.*' --json"])
+@click.option("--pattern", type=REGEX, metavar="REGEX", help="Only topics whose whole name this matches.")
+@click.option("--kind", type=click.Choice(["records", "columns"]), help="Only topics of Kafka records, or of columns.")
 @pass_invocation
-def list_topics(invocation: Invocation) -> None:
+def list_topics(invocation: Invocation, pattern: re.Pattern[str] | None, kind: str | None) -> None:
     """List the topics."""
-    found = invocation.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
+
+    def snapshot(state: StoreState, slot: int) -> list[Topic]:
+        found = (state.topics[state.topic_ids[name]] for name in sorted(state.topic_ids))
+        return [
+            each
+            for each in found
+            if (pattern is None or pattern.fullmatch(each.topic)) and kind in (None, each.topic_schema.kind)
+        ]
+
     columns = Columns("Topic Partitions Kind=topic_schema.kind TopicId?")
-    invocation.print_rows(columns, found, empty="the store has no topics")
+    nothing = "the store has no topics" if pattern is None and kind is None else "the store has no such topics"
+    invocation.print_rows(columns, invocation.store().read(snapshot), empty=nothing)
 
 
 def _form(setting: str) -> str:
@@ -302,41 +323,64 @@ def skip_damaged(invocation: Invocation, name: str, dry_run: bool, yes: bool) ->
     invocation.print_rows(columns, found, empty="no data file is missing or damaged")
 
 
-_OFFSETS = (
-    "Partition Earliest=log_start_offset LastStableOffset HighWatermark",
-    ("LsoLag", lambda each: each.high_watermark - each.last_stable_offset),
-)
-_OFFSETS_BESIDE_A_GROUP = (
-    "Partition Earliest=log_start_offset? LastStableOffset HighWatermark",
-    ("LsoLag?", lambda each: each.high_watermark - each.last_stable_offset),
-)
+class _PartitionOfTopic(NamedTuple):
+    topic: str
+    partition: PartitionDescription
+    found: OffsetAndTimestamp | None = None
+    """The first record since the time that the user named."""
 
 
-@click.command(cls=Command, examples=["payments", "payments --group billing"])
-@click.argument("topic", shell_complete=completion.topics)
+@click.command(
+    cls=Command, examples=["", "payments", "payments --group billing", "payments --time 2026-11-21T08:30:00"]
+)
+@click.argument("topic", required=False, shell_complete=completion.topics)
 @group_option(help="Show the committed offsets of this group, and its lag.")
+@click.option("--time", type=TIME, metavar="TIME", help="Show the first offset since this time (ISO 8601, UTC).")
 @pass_invocation
-def offsets(invocation: Invocation, topic: str, group: str | None) -> None:
-    """Show the offsets at which the partitions of TOPIC begin and end.
+def offsets(invocation: Invocation, topic: str | None, group: str | None, time: datetime | None) -> None:
+    """Show the offsets at which the partitions of TOPIC begin and end, or those of all topics.
 
     These are the earliest offset, the last stable offset and the high watermark. read_committed shows rows below the
     last stable offset. LsoLag is the number of offsets that open transactions hold back. Lag is the number of offsets
-    below the last stable offset that the group has not read yet.
+    below the last stable offset that the group has not read yet. OffsetForTime is the first committed record since
+    --time, which may cost a few requests for each partition.
     """
-    admin = invocation.store().admin
-    if group is None:
-        invocation.print_rows(Columns(*_OFFSETS), admin.describe_partitions(topic))
-        return
+    store = invocation.store()
     # The partitions are read later, so that no committed offset is beyond their ends.
-    known = admin.list_consumer_group_offsets(group)
+    known = {} if group is None else store.admin.list_consumer_group_offsets(group)
 
-    def committed(partition: PartitionDescription) -> int | None:
-        found: OffsetAndMetadata | None = known.get(TopicPartition(topic, partition.partition))
-        return None if found is None else found.offset
+    def snapshot(state: StoreState, slot: int) -> list[tuple[Topic, Partition]]:
+        names = sorted(state.topic_ids) if topic is None else [topic]
+        topics = [topic_named(state, name) for name in names]
+        return [(each, partition_of(state, place).copy()) for each in topics for place in each.partition_ids()]
 
-    def lag(partition: PartitionDescription) -> int | None:
-        offset = committed(partition)
-        return None if offset is None else max(0, partition.last_stable_offset - offset)
+    rows = []
+    for each, partition in store.read(snapshot):
+        found = None
+        if time is not None:
+            found = offset_for_time(
+                store, each, partition, isolation=IsolationLevel.READ_COMMITTED, timestamp_ms=epoch_ms(time)
+            )
+        rows.append(_PartitionOfTopic(each.topic, describe_partition(partition), found))
 
-    columns = Columns(*_OFFSETS_BESIDE_A_GROUP, ("CommittedOffset", committed), ("Lag", lag))
-    invocation.print_rows(columns, admin.describe_partitions(topic))
+    def committed(row: _PartitionOfTopic) -> int | None:
+        position: OffsetAndMetadata | None = known.get(TopicPartition(row.topic, row.partition.partition))
+        return None if position is None else position.offset
+
+    def lag(row: _PartitionOfTopic) -> int | None:
+        offset = committed(row)
+        return None if offset is None else max(0, row.partition.last_stable_offset - offset)
+
+    # A table for a group has no room for the less important columns. The user knows the name of a single topic.
+    wide = "" if group is None else "?"
+    columns: list[str | tuple[str, Callable[[Any], Any]]] = [
+        "Topic" if topic is None else "Topic?",
+        f"Partition=partition.partition Earliest=partition.log_start_offset{wide}",
+        "LastStableOffset=partition.last_stable_offset HighWatermark=partition.high_watermark",
+        (f"LsoLag{wide}", lambda row: row.partition.high_watermark - row.partition.last_stable_offset),
+    ]
+    if group is not None:
+        columns += [("CommittedOffset", committed), ("Lag", lag)]
+    if time is not None:
+        columns.append(("OffsetForTime", lambda row: None if row.found is None else row.found.offset))
+    invocation.print_rows(Columns(*columns), rows, empty="the store has no topics")

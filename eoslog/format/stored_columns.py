@@ -42,12 +42,7 @@ def columns_of(rows: Any) -> Columns:
 
 def plain(column: Any) -> list[Any]:
     """Decode a column of numbers, strings or booleans."""
-    # Arrow's to_pylist makes an Arrow scalar per value, which is slow. NumPy is faster, but has no null numbers.
-    if pa.types.is_string(column.type) or (
-        column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type))
-    ):
-        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-        return values
+    # Not by NumPy: Arrow would import pandas for it, which takes longer than to open the log of a thousand topics.
     return list(column.to_pylist())
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import eoslog
 
 NOT_OF_THE_LIBRARY = {
     "pandas",
@@ -20,7 +23,7 @@ def imported(statement: str) -> set[str]:
     """The top-level modules that a fresh process has imported after ``statement``."""
     program = f"{statement}\nimport sys\nprint(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_the_package_and_its_errors_import_nothing_else() -> None:
@@ -31,6 +34,16 @@ def test_a_store_on_disk_and_its_clients_need_nothing_of_s3_and_of_the_command()
     clients = "eoslog.connect('somewhere'), eoslog.Producer, eoslog.Consumer, eoslog.Coordinator"
 
     assert not imported(f"import eoslog; {clients}") & NOT_OF_THE_LIBRARY
+
+
+def test_a_list_of_topics_needs_nothing_of_s3_of_spark_and_of_predicates(tmp_path: Path) -> None:
+    """Also if it opens the log at a checkpoint, which has the topics and partitions in columns of Arrow."""
+    store = eoslog.connect(str(tmp_path / "store"))
+    store.admin.create_topic("t", partitions=10)
+    store.log.checkpoint()
+    listing = f"from eoslog.main import cli; cli(['--store', {store.url!r}, 'topics', 'list'], standalone_mode=False)"
+
+    assert imported(listing) & NOT_OF_THE_LIBRARY == {"click", "rich"}
 
 
 def test_spark_looks_the_data_source_up_without_the_library() -> None:

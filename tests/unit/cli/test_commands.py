@@ -51,6 +51,20 @@ def test_topics_are_created_listed_described_and_deleted(command: Command) -> No
     assert [each["topic"] for each in command.json("topics", "list")] == ["flights"]
 
 
+def test_topics_are_listed_by_a_pattern_for_their_whole_name_and_by_kind(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("t.late")
+    store.admin.create_topic("flights", schema={"carrier": "string"})
+
+    def names(*filters: str) -> list[str]:
+        return [each["topic"] for each in command.json("topics", "list", *filters)]
+
+    assert names("--pattern", "t") == ["t"]
+    assert names("--pattern", "t.*") == ["t", "t.late"]
+    assert names("--kind", "columns") == ["flights"]
+    assert names("--pattern", "t.*", "--kind", "columns") == []
+    assert command.run("topics", "list", "--pattern", "(").exit_code == 2
+
+
 def test_topics_create_and_delete_print_the_topic_as_json(command: Command) -> None:
     created = command.json("topics", "create", "t")
     deleted = command.json("topics", "delete", "t", "--yes")
@@ -383,8 +397,36 @@ def test_offsets_show_what_open_transactions_hold_back(
     command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
 ) -> None:
     assert command.json("offsets", "t") == [
-        {"partition": 0, "earliest": 0, "last_stable_offset": 0, "high_watermark": 1, "lso_lag": 1}
+        {"topic": "t", "partition": 0, "earliest": 0, "last_stable_offset": 0, "high_watermark": 1, "lso_lag": 1}
     ]
+
+
+def test_offsets_of_all_topics_name_the_topic(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("a", partitions=2)
+
+    assert [line.split()[:2] for line in command.ok("offsets").splitlines()] == [
+        ["Topic", "Partition"],
+        ["a", "0"],
+        ["a", "1"],
+        ["t", "0"],
+    ]
+    assert columns_of(command.ok("offsets", "t"))[0] == "Partition"
+
+
+def test_offsets_by_time_are_those_of_the_first_committed_record_since_then(
+    command: Command, store: eoslog.Store
+) -> None:
+    with store.producer() as producer:
+        for time_ms in (1_000, 61_000):
+            producer.send("t", b"v", timestamp=time_ms)
+
+    def at(time: str) -> int | None:
+        (row,) = command.json("offsets", "t", "--time", time)
+        offset: int | None = row["offset_for_time"]
+        return offset
+
+    assert [at("1970-01-01T00:00:00"), at("1970-01-01T00:00:02"), at("1970-01-01T00:00:02-01:00")] == [0, 1, None]
+    assert command.run("offsets", "t", "--time", "noon").exit_code == 2
 
 
 def test_offsets_show_how_far_a_group_is_behind(command: Command) -> None:

@@ -199,6 +199,39 @@ def test_an_offset_that_is_not_there_is_an_error(command: Command, store: eoslog
     assert result.stderr.startswith("[EOSLOG_OFFSET_OUT_OF_RANGE]")
 
 
+def test_headers_are_printed_as_kafkas_console_prints_them(command: Command, store: eoslog.Store) -> None:
+    with store.producer() as producer:
+        producer.send("t", b"1", headers=[("source", b"web"), ("empty", None)])
+        producer.send("t", b"2")
+
+    assert command.ok("console", "consume", "t", *ALL, "--print-headers") == (
+        "source:web,empty:null\t1\nNO_HEADERS\t2\n"
+    )
+
+
+def test_grep_prints_and_counts_only_records_whose_key_or_value_matches(command: Command, store: eoslog.Store) -> None:
+    with store.producer() as producer:
+        for number in range(20):
+            producer.send("t", f"v{number}".encode(), key=b"even" if number % 2 == 0 else None)
+
+    def told(*options: str) -> list[str]:
+        return command.ok("console", "consume", "t", *ALL, *options).split()
+
+    assert told("--grep", "even") == [f"v{number}" for number in range(0, 20, 2)]
+    assert told("--grep", "v1.", "--max-records", "2") == ["v10", "v11"]
+    assert told("--grep", "nothing") == []
+    assert command.run("console", "consume", "t", "--grep", "(").exit_code == 2
+
+
+def test_a_group_goes_on_after_the_last_record_that_matched(command: Command, store: eoslog.Store) -> None:
+    with store.producer() as producer:
+        for value in (b"a", b"b", b"a", b"b"):
+            producer.send("t", value)
+    options = ("console", "consume", "t", *ALL, "--group", "g", "--grep", "b", "--max-records", "1", "--print-offset")
+
+    assert [command.ok(*options) for _ in range(3)] == ["0:1\tb\n", "0:3\tb\n", ""]
+
+
 def test_a_group_goes_on_after_what_was_printed(command: Command, store: eoslog.Store) -> None:
     command.ok("console", "produce", "t", text="a\nb\nc\nd\n")
     consume = ("console", "consume", "t", "--group", "g", "--from-beginning", "--timeout", "0.2")

@@ -110,7 +110,9 @@ _LISTED = {
     "history": _Listed(_store_commands, "Show the commits and changes of TOPIC, or of all topics, the newest first."),
     "import": _Listed(_table_files, "Write all rows of FILEs into TOPIC, or none."),
     "metrics": _Listed(_store_commands, "Show metrics of transactions, producers and the log."),
-    "offsets": _Listed(_topic_commands, "Show the offsets at which the partitions of TOPIC begin and end."),
+    "offsets": _Listed(
+        _topic_commands, "Show the offsets at which the partitions of TOPIC begin and end, or those of all topics."
+    ),
     "publish": _Listed(_store_commands, "Publish TOPIC as a Delta table that other engines read."),
     "restore-indexes": _Listed(_store_commands, "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
     "seal": _Listed(_store_commands, "Seal the segments that are large or old enough."),

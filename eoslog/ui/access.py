@@ -1,4 +1,4 @@
-"""Access to the console: the one-time token, sessions, the checks of each request, and the headers of each response.
+"""Access to the console: sessions by a link, a password or a proxy, the checks of each request, and their headers.
 
 The console listens on this machine. But a page of another site can send requests to it through the user's browser, also
 under a name that resolves to 127.0.0.1 (DNS rebinding). So each request needs the cookie of a session. The browser
@@ -8,19 +8,30 @@ sends it only from the console's own pages. Each request also needs a ``Host`` t
 from __future__ import annotations
 
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Collection
+from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
-from typing import NamedTuple
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import ClassVar, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from eoslog.errors import InvalidRequest
 from eoslog.storage.environment import Environment
+from eoslog.ui.passwords import LONGEST_USER, PasswordFile, Role
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 LARGEST_FORM_BYTES = 64 << 10
-_MOST_SESSIONS = 16
+LOGIN = "/login"
+"""The path of the form for the name and the password."""
+_MOST_LOGINS = 1_000
+_LOGIN_MS = 12 * 3_600_000
+"""A session ends this long after its login (ms)."""
+_MOST_FAILURES, _FAILURES_COUNT_MS = 10, 300_000
+"""After this number of failed logins of a user within this time (ms), further ones are refused."""
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -37,24 +48,75 @@ _HEADERS = {
 
 
 class BrowserSession(NamedTuple):
-    """A browser that has used the token."""
+    """A user of the console in one browser."""
 
     name: str
+    """The value of the session's cookie. Empty if a proxy names the user in each request."""
     csrf_token: str
     """Each form of the session contains it. Another site cannot read it."""
+    user: str = ""
+    """The name of the user; empty for the holder of the link."""
+    role: Role = Role.ADMIN
+    opened_ms: int = 0
+    """The time of the monotonic clock at which it began (ms)."""
 
 
-class Access:
-    """The token of one run of the console, and its sessions. They end with the process."""
+class Access(ABC):
+    """Who may use the console. It knows the session of each request."""
 
-    def __init__(self, environment: Environment) -> None:
+    refusal: ClassVar[str]
+    """The reason to refuse a request without a session."""
+
+    @abstractmethod
+    def session(self, scope: Scope, cookie: str) -> BrowserSession | None:
+        """Return the session of a request; None if it has none.
+
+        Args:
+            cookie: the value of the console's cookie; empty if the request has none.
+        """
+
+    @abstractmethod
+    def is_current(self, session: BrowserSession) -> bool:
+        """Return True if a session has not ended."""
+
+
+class _CookieAccess(Access):
+    """Sessions that the console itself keeps. They end with the process."""
+
+    def __init__(self, environment: Environment, *, most_sessions: int) -> None:
         self._environment = environment
-        self.token = self._secret()
-        self._is_used = False
+        self._most = most_sessions
         self._sessions: list[BrowserSession] = []
 
     def _secret(self) -> str:
         return self._environment.new_id() + self._environment.new_id()
+
+    def _open(self, user: str = "", role: Role = Role.ADMIN) -> BrowserSession:
+        opened_ms = self._environment.monotonic_ms()
+        session = BrowserSession(self._secret(), self._secret(), user, role, opened_ms)
+        self._sessions = [*self._sessions, session][-self._most :]
+        return session
+
+    def session(self, scope: Scope, cookie: str) -> BrowserSession | None:
+        found = None
+        for each in self._sessions:
+            if hmac.compare_digest(cookie.encode(), each.name.encode()):
+                found = each
+        return found
+
+    def is_current(self, session: BrowserSession) -> bool:
+        return self.session({}, session.name) is not None
+
+
+class LinkAccess(_CookieAccess):
+    """One user, who has the link with the one-time token."""
+
+    refusal = "session"
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment, most_sessions=1)
+        self.token = self._secret()
+        self._is_used = False
 
     def use_token(self, given: str) -> BrowserSession | None:
         """Return a new session for the token; None if the token is wrong or was used before."""
@@ -62,17 +124,95 @@ class Access:
         if not is_right or self._is_used:
             return None
         self._is_used = True
-        session = BrowserSession(self._secret(), self._secret())
-        self._sessions = [*self._sessions, session][-_MOST_SESSIONS:]
-        return session
+        return self._open()
 
-    def session(self, name: str) -> BrowserSession | None:
-        """Return the session of a cookie's value; None if there is none."""
-        found = None
-        for each in self._sessions:
-            if hmac.compare_digest(name.encode(), each.name.encode()):
-                found = each
-        return found
+
+class PasswordAccess(_CookieAccess):
+    """The users of a password file. Each logs in with a name and a password."""
+
+    refusal = "login"
+
+    def __init__(self, environment: Environment, users: PasswordFile) -> None:
+        super().__init__(environment, most_sessions=_MOST_LOGINS)
+        self._users = users
+        self._failures: dict[str, list[int]] = {}
+
+    def login(self, name: str, password: str) -> BrowserSession | None:
+        """Return a new session; None if the name or the password is wrong.
+
+        Raises:
+            InvalidRequest: too many logins of this name failed in the last minutes.
+        """
+        now_ms = self._environment.monotonic_ms()
+        lately = [each for each in self._failures.get(name, ()) if now_ms - each < _FAILURES_COUNT_MS]
+        if len(lately) >= _MOST_FAILURES:
+            raise InvalidRequest("too many logins under this name have failed. Wait for five minutes")
+        user = self._users.checked(name, password)
+        if user is None:
+            if self._users.named(name) is not None:
+                self._failures[name] = [*lately, now_ms]
+            return None
+        self._failures.pop(name, None)
+        return self._open(user.name, user.role)
+
+    def logout(self, session: BrowserSession) -> None:
+        """End a session."""
+        self._sessions = [each for each in self._sessions if each != session]
+
+    def session(self, scope: Scope, cookie: str) -> BrowserSession | None:
+        found = super().session(scope, cookie)
+        if found is None or self._environment.monotonic_ms() - found.opened_ms >= _LOGIN_MS:
+            return None
+        # A user who was removed from the file, or has another role or password there, has to log in again.
+        user = self._users.named(found.user)
+        return found if user is not None and user.role is found.role and user.since_ms <= found.opened_ms else None
+
+
+class ProxyAccess(Access):
+    """Users whom a reverse proxy has authenticated. It names the user in a header of each request."""
+
+    refusal = "proxy"
+
+    def __init__(
+        self,
+        environment: Environment,
+        header: str,
+        proxies: Collection[IPv4Network | IPv6Network],
+        admins: Collection[str],
+    ) -> None:
+        """Take the users of a proxy.
+
+        Args:
+            header: the header with the user's name. The proxy must replace this header in what it forwards.
+            proxies: the addresses of the proxy. A request from another address is refused.
+            admins: the users with the role ``admin``. All others have the role ``viewer``.
+        """
+        self._key = environment.new_id().encode()
+        self._header = header
+        self._proxies = tuple(proxies)
+        self._admins = frozenset(admins)
+
+    def session(self, scope: Scope, cookie: str) -> BrowserSession | None:
+        client = scope.get("client")
+        users = Headers(scope=scope).getlist(self._header)
+        # Two values mean that the proxy added one to that of the browser.
+        if client is None or len(users) != 1 or not self._is_proxy(client[0]):
+            return None
+        (user,) = users
+        if not user or len(user) > LONGEST_USER or not user.isprintable():
+            return None
+        csrf_token = hmac.new(self._key, user.encode(), sha256).hexdigest()
+        return BrowserSession("", csrf_token, user, Role.ADMIN if user in self._admins else Role.VIEWER)
+
+    def _is_proxy(self, client: str) -> bool:
+        try:
+            address = ip_address(client)
+        except ValueError:
+            return False
+        return any(address in network for network in self._proxies)
+
+    def is_current(self, session: BrowserSession) -> bool:
+        return True
 
 
 def host_name(host: str) -> str:
@@ -131,23 +271,23 @@ class Guard:
         headers = Headers(scope=scope)
         if host_name(headers.get("host", "")) not in self._names:
             return "host"
+        # Browsers send the origin of each POST. SameSite=Strict is not enough: another port of localhost is the same
+        # site.
+        origin = headers.get("origin")
+        if scope["method"] not in ("GET", "HEAD") and origin is not None and _place(origin) != headers["host"].lower():
+            return "origin"
         if scope["path"].startswith("/assets/"):
             return None
-        if scope["path"] == "/" and scope["method"] == "GET":
+        if isinstance(self._access, PasswordAccess) and scope["path"] == LOGIN:
+            return None
+        if isinstance(self._access, LinkAccess) and scope["path"] == "/" and scope["method"] == "GET":
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token")
             if given is not None:
                 scope["session"] = self._access.use_token(given[-1])
                 scope["is_new_session"] = True
                 return None if scope["session"] is not None else "token"
-        scope["session"] = self._access.session(self._session_name(headers))
-        if scope["session"] is None:
-            return "session"
-        # Browsers send the origin of each POST. SameSite=Strict is not enough: another port of localhost is the same
-        # site.
-        origin = headers.get("origin")
-        if scope["method"] in ("GET", "HEAD") or origin is None:
-            return None
-        return None if _place(origin) == headers["host"].lower() else "origin"
+        scope["session"] = self._access.session(scope, self._session_name(headers))
+        return None if scope["session"] is not None else self._access.refusal
 
     def _session_name(self, headers: Headers) -> str:
         try:

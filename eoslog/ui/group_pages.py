@@ -49,13 +49,16 @@ def _line(state: StoreState, group_id: str, group: Group) -> GroupLine:
 
 def groups(console: ConsoleStore, query: Query) -> Page:
     """Return the list of consumer groups."""
-    text = query.text("q")
+    text, order = query.text("q"), query.text("sort") or "name"
 
     def snapshot(state: StoreState, slot: int) -> Listing[GroupLine]:
         names = sorted(each for each in state.groups if text in each)
+        if order == "lag":
+            lines = [_line(state, each, state.groups[each]) for each in names]
+            return Listing(sorted(lines, key=lambda each: -each.lag), query)
         return Listing(names, query).map(lambda each: _line(state, each, state.groups[each]))
 
-    return Page("groups.html", "Groups", {"groups": console.store.read(snapshot), "text": text})
+    return Page("groups.html", "Groups", {"groups": console.store.read(snapshot), "text": text, "order": order})
 
 
 class _Whole(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from eoslog.errors import TransactionalIdNotFound
@@ -47,15 +48,15 @@ def _line(job: Transaction) -> JobLine:
 def recent_work(operations: Sequence[Operation]) -> RecentWork:
     """Return the sum of a job's operations, which are given newest first."""
     commits = [each for each in operations if each.outcome == "commit"]
-    durations = sorted(each.duration_ms for each in commits if each.duration_ms is not None)
+    durations = [each.duration_ms for each in commits if each.duration_ms is not None]
     newest = commits[0] if commits else None
     return RecentWork(
         None if newest is None else newest.query_name or newest.query_id,
         None if newest is None else newest.engine,
         len(commits),
         sum(each.rows or 0 for each in commits),
-        durations[len(durations) // 2] if durations else None,
-        durations[-1] if durations else None,
+        int(median(durations)) if durations else None,
+        max(durations, default=None),
     )
 
 

@@ -50,7 +50,7 @@ class CommitRate(NamedTuple):
     """The number of recent commits."""
 
     a_minute: float
-    """Over the last five minutes, or over the time that was looked at if that is shorter."""
+    """Over the last five minutes, or over the time of all bars if that is shorter."""
     bars: Sequence[int]
     """The commits of each of the last periods, the oldest first."""
     bar_ms: int
@@ -89,7 +89,7 @@ def commit_rate(operations: Sequence[Operation], *, is_whole: bool, now_ms: int)
     bar_ms = next((each for each in _BAR_MS if each * _BARS <= known_ms), _BAR_MS[-1])
     commits = [each.timestamp for each in operations if each.outcome == "commit" and each.timestamp is not None]
     bars = Counter(max(0, now_ms - time_ms) // bar_ms for time_ms in commits)
-    span_ms = min(5 * _MINUTE_MS, known_ms)
+    span_ms = min(5 * _MINUTE_MS, known_ms, bar_ms * _BARS)
     lately = sum(now_ms - time_ms <= span_ms for time_ms in commits)
     return CommitRate(lately * _MINUTE_MS / span_ms, [bars[bar] for bar in reversed(range(_BARS))], bar_ms)
 

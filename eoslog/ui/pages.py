@@ -72,7 +72,10 @@ class Query:
         return int(given)
 
     def link(self, **changes: Any) -> str:
-        """Return the address of this page with other parameters. A value of None or an empty text drops one."""
+        """Return the address of this page below the store's root, with other parameters.
+
+        A value of None or an empty text drops a parameter.
+        """
         values = {**self.values, **{name: "" if value is None else str(value) for name, value in changes.items()}}
         given = {name: value for name, value in values.items() if value != ""}
         return f"{self.path}?{urlencode(given)}" if given else self.path
@@ -137,6 +140,13 @@ class Listing(Generic[T]):
 class Templates:
     """Writes pages as HTML. Every value is escaped."""
 
+    def __init__(self, root: str) -> None:
+        """
+        Args:
+            root: the beginning of the paths of the store's pages.
+        """
+        self._root = root
+
     @cached_property
     def _environment(self) -> Environment:
         found = Environment(
@@ -149,6 +159,7 @@ class Templates:
         for name in ("number", "size", "duration", "moment", "ago", "text", "counted"):
             found.filters[name] = getattr(display, name)
         # Browsers cache the assets. So the assets of each version have their own address.
+        found.globals["root"] = self._root
         found.globals["assets"] = _digest_of_assets()
         # A block that is rendered alone does not see what its template imports.
         found.globals["m"] = found.get_template("macros.html").module

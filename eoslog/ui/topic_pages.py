@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from eoslog.admin.topic_admin import describe_partition, kafka_spelling, schema_history
 from eoslog.admin.transaction_descriptions import ANY_AGE, HangingTransaction, hanging_transactions
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.read.columns import RECORD_COLUMNS
 from eoslog.session.session import partition_named
 from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
@@ -90,7 +89,7 @@ def topic(console: ConsoleStore, query: Query) -> Page:
         return found, partitions, held
 
     found, partitions, held = console.store.read(snapshot)
-    schema = RECORD_COLUMNS if found.topic_schema.kind == "records" else stored_schema(found)
+    schema = stored_schema(found)
     return Page(
         "topic.html",
         name,

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import eoslog
-from eoslog.ui.access import Access
+from eoslog.ui.access import LinkAccess
 from eoslog.ui.application import Console
 from eoslog.ui.console_store import ConsoleStore
 
@@ -22,7 +22,7 @@ class ServedConsole:
     """A console without its web server."""
 
     store: eoslog.Store
-    access: Access
+    access: LinkAccess
     console: Console
 
     def browser(self) -> TestClient:
@@ -38,8 +38,8 @@ class ServedConsole:
 
 
 def served(store: eoslog.Store, *, allow_admin: bool = False) -> ServedConsole:
-    access = Access(store.environment)
-    return ServedConsole(store, access, Console(ConsoleStore(store, allow_admin=allow_admin), access, COOKIE))
+    access = LinkAccess(store.environment)
+    return ServedConsole(store, access, Console({"": ConsoleStore(store, allow_admin=allow_admin)}, access, COOKIE))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from eoslog.read.history import Operation
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.state.transaction_requests import TransactionContent
+from eoslog.ui.job_pages import recent_work
 from eoslog.ui.overview_page import commit_rate
 from eoslog.ui.pages import PAGE_SIZE
 from tests.unit.ui.conftest import ServedConsole
@@ -121,10 +122,18 @@ def test_the_rate_of_commits_counts_only_the_time_that_was_looked_at() -> None:
 
     rate = commit_rate(operations(now, now - 59_000, now - 2 * minute), is_whole=False, now_ms=now)
 
-    assert rate.a_minute == 3 / 2
+    assert rate.a_minute == 2
     assert rate.bar_ms == 2_000
     assert rate.span_ms <= 2 * minute
     assert list(rate.bars) == [1, *[0] * 28, 1]
+
+
+def test_without_a_commit_in_the_bars_there_is_no_rate() -> None:
+    now = 6_000_000
+
+    rate = commit_rate(operations(now - 70_000, now - 86_000), is_whole=False, now_ms=now)
+
+    assert (rate.span_ms, sum(rate.bars), rate.a_minute) == (60_000, 0, 0)
 
 
 def test_a_store_without_operations_has_no_rate() -> None:
@@ -386,7 +395,7 @@ def test_the_log_lists_slots_with_their_writers(store: eoslog.Store, browser: Te
         ("etl-1", "init"),
         ("flights", "topic"),
         ("payments", "topic"),
-        ("the log itself", "store"),
+        ("maintenance", "store"),
     ]
 
 
@@ -417,6 +426,36 @@ def test_a_slot_that_was_deleted_is_not_there(store: eoslog.Store, browser: Test
 
     assert answer.status_code == 404
     assert "was deleted after its retention" in words(answer)
+
+
+def test_groups_are_sorted_by_name_or_by_lag(store: eoslog.Store, browser: TestClient) -> None:
+    with store.producer() as producer:
+        for _ in range(3):
+            producer.send("payments", b"v", partition=0)
+    for name, offset in (("a", 2), ("b", 0), ("c", 1)):
+        store.admin.alter_consumer_group_offsets(name, {eoslog.TopicPartition("payments", 0): offset})
+
+    def listed(**parameters: str) -> list[tuple[str, str]]:
+        found = rows(browser.get("/groups", params=parameters), "List of consumer groups")
+        return [(row[0], row[4]) for row in found]
+
+    assert listed() == [("a", "1"), ("b", "3"), ("c", "2")]
+    assert listed(sort="lag") == [("b", "3"), ("c", "2"), ("a", "1")]
+
+
+def test_a_topic_has_the_columns_that_the_command_names(store: eoslog.Store, browser: TestClient) -> None:
+    shown = [row[:2] for row in rows(browser.get("/topics/payments"), "Columns")]
+
+    assert [name for name, _ in shown] == ["key", "value", "headers", "timestamp"]
+
+
+def test_the_median_of_two_durations_lies_between_them() -> None:
+    commits = [
+        Operation(slot=1, timestamp=1, operation="append", topics=(), outcome="commit", duration_ms=each)
+        for each in (100, 300)
+    ]
+
+    assert (recent_work(commits).median_ms, recent_work(commits).longest_ms) == (200, 300)
 
 
 def test_a_group_shows_its_members_and_lags(store: eoslog.Store, browser: TestClient) -> None:

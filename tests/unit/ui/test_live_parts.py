@@ -19,7 +19,11 @@ from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.pages import Page, Query
 from tests.unit.ui.conftest import COOKIE, ServedConsole
 
-SESSION = BrowserSession("name", "token")
+
+def session_of(console: ServedConsole) -> BrowserSession:
+    """The session of the browser that has opened the console, or of a new one."""
+    session = console.access.use_token(console.access.token)
+    return console.access._sessions[0] if session is None else session
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +35,7 @@ def followed(console: ServedConsole, path: str, *steps: Callable[[], object], si
     """The messages of the stream of a page: one for its opening, and the next one after each step."""
 
     async def follow() -> list[str]:
-        stream = console.console._live(VIEWS[path], Query(path), SESSION, since)
+        stream = console.console.stores[""]._live(VIEWS[path], Query(path), session_of(console), since)
         found = [await anext(stream)]
         for step in steps:
             await asyncio.to_thread(step)
@@ -90,7 +94,7 @@ def test_a_page_that_is_up_to_date_gets_nothing_until_its_ages_are_old(
         return VIEWS["/topics"](console, query)
 
     async def follow() -> None:
-        stream = read_only.console._live(view, Query("/topics"), SESSION, newest_slot(store))
+        stream = read_only.console.stores[""]._live(view, Query("/topics"), session_of(read_only), newest_slot(store))
         await anext(stream)
         following = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0.2)
@@ -125,7 +129,7 @@ def test_a_stream_survives_a_store_that_does_not_answer_for_a_while(
 
 def test_streams_end_when_the_console_stops(read_only: ServedConsole) -> None:
     async def follow() -> list[str]:
-        stream = read_only.console._live(VIEWS["/topics"], Query("/topics"), SESSION, None)
+        stream = read_only.console.stores[""]._live(VIEWS["/topics"], Query("/topics"), session_of(read_only), None)
         found = [await anext(stream)]
         read_only.console.is_stopped = True
         return found + [message async for message in stream]
@@ -224,7 +228,7 @@ def test_the_live_parts_of_a_page_of_rows_read_no_file(store: eoslog.Store, read
     query = Query("/topics/payments/rows", parts={"topic": "payments"}, is_live=True)
 
     async def follow() -> str:
-        stream = read_only.console._live(VIEWS["/topics/{topic}/rows"], query, SESSION, None)
+        stream = read_only.console.stores[""]._live(VIEWS["/topics/{topic}/rows"], query, session_of(read_only), None)
         await anext(stream)
         write()
         found = await asyncio.wait_for(anext(stream), 60)

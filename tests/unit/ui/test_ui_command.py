@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from click.testing import CliRunner
 
 import eoslog
+from eoslog.main import cli
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -27,10 +30,11 @@ def url(tmp_path: Path) -> str:
     return store.url
 
 
-def started(url: str, *options: str, program: str = "") -> subprocess.Popen[str]:
+def started(url: str | None, *options: str, program: str = "") -> subprocess.Popen[str]:
     """The command as a process. The program runs before it."""
+    store = () if url is None else ("--store", url)
     return subprocess.Popen(
-        [sys.executable, "-c", f"{program}\nfrom eoslog.main import main\nmain()", "--store", url, "ui", *options],
+        [sys.executable, "-c", f"{program}\nfrom eoslog.main import main\nmain()", *store, "ui", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -74,6 +78,55 @@ def test_only_this_machine_reaches_the_console(url: str) -> None:
         port = int(link.partition("/?")[0].rpartition(":")[2])
         with socket.socket() as another, pytest.raises(ConnectionRefusedError):
             another.connect(("127.0.0.2", port))
+
+
+def test_the_link_of_a_console_on_all_addresses_has_one_that_answers(url: str) -> None:
+    with console(url, "--host", "0.0.0.0") as (_, link), httpx2.Client(follow_redirects=True) as browser:
+        assert not link.startswith("http://0.0.0.0")
+        assert browser.get(link).status_code == 200
+
+
+def test_the_link_of_a_console_behind_a_proxy_is_that_of_the_proxy(url: str) -> None:
+    with console(url, "--public-url", "https://console.example.com/") as (_, link):
+        assert link.startswith("https://console.example.com/?token=")
+
+
+def test_a_new_user_logs_in_to_a_console_of_several_stores(url: str, tmp_path: Path) -> None:
+    asked = ["ui", "--new-user", "ada:admin"]
+    line = CliRunner().invoke(cli, asked, input="correct horse\ncorrect horse\n")
+    users = tmp_path / "users"
+    users.write_text(line.stdout)
+    options = (f"one={url}", f"two={url}", "--password-file", str(users))
+
+    with started(None, *options) as process, httpx2.Client(follow_redirects=True) as browser:
+        try:
+            assert process.stdout is not None
+            link = process.stdout.readline().strip()
+            page = browser.post(f"{link}login", data={"name": "ada", "password": "correct horse"})
+        finally:
+            process.kill()
+
+    assert (page.status_code, str(page.url)) == (200, link)
+    assert {"/stores/one/", "/stores/two/"} <= set(re.findall(r'href="([^"]+)"', page.text))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--password-file", __file__, "--user-header", "X-User"), "not both"),
+        (("--admin", "ada"), "need --user-header"),
+        (("--store", "s", "a=b"), "not both"),
+        (("a=b", "a=c"), "same name"),
+        (("Not a name=b",), "NAME=URL"),
+        (("--public-url", "console.example.com"), "as https://console.example.com"),
+        (("--user-header", "X-User", "--proxy", "here"), "an address or a network"),
+        (("--new-user", "ada:owner"), "the roles are viewer, admin"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_wrong_usage(options: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(cli, ["ui", *options])
+
+    assert (result.exit_code, message in " ".join(result.stderr.split())) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -6,6 +6,7 @@ Other readers may abort a transaction to see more rows. The console never does. 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ _LARGEST_FETCH_BYTES = 32 << 20
 _SEARCHED_BYTES = 64 << 20
 """One search reads files of about this size. The page shows where it stopped."""
 _SEARCHED_FILES = 500
+_SEARCHED_BY = ("key", "where", "contains", "field")
 _VIEWS = {
     "all": "all rows, with their outcome",
     "committed": "committed rows",
@@ -184,9 +186,7 @@ class _Reader:
         rows: list[Row] = []
         for batch in scan.to_batches():
             table = pa.Table.from_batches([batch])
-            if wanted.key is not None:
-                table = table.filter(pc.equal(table.column("key"), pa.scalar(wanted.key, pa.binary())))
-            rows += self._rows(table.slice(0, ROWS - len(rows)))
+            rows += self._rows(wanted.chosen(table).slice(0, ROWS - len(rows)))
             if len(rows) == ROWS:
                 break
         before = start if start > self.start else None
@@ -289,25 +289,70 @@ def _offset_at(console: ConsoleStore, place: _Place, text: str) -> int:
     return place.partition.high_watermark if found is None else found.offset
 
 
+class _Field(NamedTuple):
+    """A field of JSON values, and the value that it must have."""
+
+    path: Sequence[str]
+    """The names of the members from the outside in."""
+    value: str
+
+    def is_in(self, text: bytes | None) -> bool:
+        """Return True if a text is JSON with the value in this field."""
+        try:
+            found = None if text is None else json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        for name in self.path:
+            if not isinstance(found, dict) or name not in found:
+                return False
+            found = found[name]
+        return found == self.value or json.dumps(found, ensure_ascii=False) == self.value
+
+
 class _Wanted(NamedTuple):
     """The condition of a search."""
 
     predicate: str | None
-    key: bytes | None
+    key: bytes | None = None
     """The key of Kafka records. A predicate cannot compare binary columns."""
+    contained: str | None = None
+    """A part of the values of Kafka records."""
+    field: _Field | None = None
+
+    def chosen(self, table: pa.Table) -> pa.Table:
+        """Return the rows of a table that match, of those that match the predicate."""
+        if self.key is not None:
+            table = table.filter(pc.equal(table.column("key"), pa.scalar(self.key, pa.binary())))
+        if self.contained is not None:
+            table = table.filter(pc.match_substring(table.column("value"), self.contained))
+        if self.field is not None:
+            table = table.filter(pa.array([self.field.is_in(each) for each in table.column("value").to_pylist()]))
+        return table
 
 
 def _wanted(query: Query, topic: Topic) -> _Wanted | None:
     """Return the condition of the search; None if there is no search. Raises: InvalidOption"""
     key, condition = query.text("key"), query.text("where") or None
-    if not key:
-        return None if condition is None else _Wanted(condition, None)
     if topic.topic_schema.kind == "records":
-        return _Wanted(condition, key.encode())
+        contained, field = query.text("contains") or None, _field(query.text("field"))
+        wanted = _Wanted(condition, key.encode() or None, contained, field)
+        return None if wanted == _Wanted(None) else wanted
+    if not key:
+        return None if condition is None else _Wanted(condition)
     name = _key_column(topic).name
     literal = key if _is_number(_key_column(topic).type) else _text_literal(key)
     equal = f"`{name.replace('`', '``')}` = {literal}"
-    return _Wanted(f"{equal} AND ({condition})" if condition else equal, None)
+    return _Wanted(f"{equal} AND ({condition})" if condition else equal)
+
+
+def _field(text: str) -> _Field | None:
+    """Return the field of JSON values in a search. Raises: InvalidOption"""
+    if not text:
+        return None
+    path, is_equal, value = text.partition("=")
+    if not path or not is_equal:
+        raise InvalidOption(f"field is {quoted(text)}; it must be NAME=VALUE, such as card.country=DE")
+    return _Field(path.strip().split("."), value.strip())
 
 
 def _text_literal(text: str) -> str:
@@ -385,7 +430,7 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             "more_columns": columns.more,
             "views": _VIEWS,
             "reader": reader,
-            "is_search": _wanted(query, place.topic) is not None,
+            "is_search": any(query.text(name) for name in _SEARCHED_BY),
             "key_name": "key"
             if place.topic.topic_schema.kind == "records"
             else ", ".join(place.topic.topic_schema.key),

@@ -198,6 +198,21 @@ def test_rows_of_columns_are_found_by_key_and_condition(store: eoslog.Store, bro
     assert found("where=miles>150&key=AA") == ["200"]
 
 
+def test_records_are_found_by_a_part_of_the_value_or_by_a_field_of_json(
+    store: eoslog.Store, browser: TestClient
+) -> None:
+    values = [b'{"card": {"country": "DE"}, "n": 1}', b'{"card": {"country": "AT"}}', b"DE, no JSON", b"\xff", None]
+    with store.producer() as producer:
+        for value in values:
+            producer.send("payments", key=b"k", value=value, partition=0)
+
+    assert offsets(browser, "contains=DE") == [0, 2]
+    assert offsets(browser, "field=card.country%3DDE") == [0]
+    assert offsets(browser, "field=n%3D1") == [0]
+    assert offsets(browser, "field=card.country%3DAT&contains=DE") == []
+    assert browser.get(f"{PATH}&field=country").status_code == 400
+
+
 def test_a_search_stops_early_and_goes_on_where_it_stopped(
     store: eoslog.Store, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,22 +26,6 @@ def txnindexes(partition: Partition) -> list[FileReference | None]:
     return [segment.txnindex for segment in partition.sealed]
 
 
-@pytest.mark.scenario(1)
-def test_an_index_that_is_opened_again_is_continued() -> None:
-    reopened = decode_transaction_index(encode_transaction_index(FOUR), "index")
-
-    fifth = AbortedTransaction(3, 50, 60, 55)
-
-    assert decode_transaction_index(encode_transaction_index([*reopened, fifth]), "index") == [*FOUR, fifth]
-
-
-@pytest.mark.scenario(3)
-@pytest.mark.parametrize("last_offset", [15, 10])
-def test_a_last_offset_that_does_not_rise_is_refused(last_offset: int) -> None:
-    with pytest.raises(ValueError, match="not after the previous entry's"):
-        encode_transaction_index([AbortedTransaction(1, 0, 15, 11), AbortedTransaction(1, 5, last_offset, 11)])
-
-
 @pytest.mark.scenario(3)
 def test_markers_are_indexed_in_their_order_whatever_began_first(history: History) -> None:
     first, second = history.init("first"), history.init("second")
@@ -81,12 +65,6 @@ def test_a_segment_without_aborted_transactions_has_no_index_file(store: Store) 
     assert [index is None for index in txnindexes(partition_of(store, "s"))] == [True, False, True]
 
 
-@pytest.mark.scenario(6)
-def test_an_index_without_entries_is_empty() -> None:
-    assert decode_transaction_index(encode_transaction_index([]), "index") == []
-    assert collect_aborted([], 0, 100) == ([], False)
-
-
 @pytest.mark.scenario(7)
 def test_an_index_moves_into_its_file_and_goes_on_without_losing_an_entry(store: Store) -> None:
     topic_of_small_segments(store, "s")
@@ -105,16 +83,6 @@ def test_an_index_moves_into_its_file_and_goes_on_without_losing_an_entry(store:
     ]
     assert in_files == in_state
     assert [txn.first_offset for txn in [*in_files, *partition.aborted]] == [0, 2, 4]
-
-
-@pytest.mark.scenario(9)
-def test_two_readers_of_an_index_do_not_disturb_each_other() -> None:
-    entries = decode_transaction_index(encode_transaction_index(FOUR), "index")
-    one, other = iter(entries), iter(entries)
-    assert next(one) == FOUR[0]
-
-    assert list(other) == FOUR
-    assert list(one) == FOUR[1:]
 
 
 @pytest.mark.scenario(9)

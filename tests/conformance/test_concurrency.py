@@ -20,7 +20,6 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.store import Store
 from tests.depth import examples
-from tests.unit.state.histories import History
 from tests.unit.support.paused_processes import Died, asleep_at, awake, dies_at
 from tests.unit.support.world import World
 
@@ -221,18 +220,6 @@ def test_of_many_concurrent_inits_exactly_one_keeps_a_usable_epoch(before: str) 
     assert len({(producer.producer_id, producer.producer_epoch) for producer in producers}) == len(producers)
     assert len(usable) == 1
     assert store.scan("t", columns=["value"]).to_table()["value"].to_pylist() == [b"v"]
-
-
-@pytest.mark.scenario(117)
-def test_inits_at_the_exhausted_epoch_give_out_one_new_producer_id_after_the_other(history: History) -> None:
-    history.init()
-    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
-
-    identities = [history.init() for _ in range(3)]
-
-    assert len({identity.producer_id for identity in identities}) == 1
-    assert [identity.producer_epoch for identity in identities] == [0, 1, 2]
-    assert identities[0].producer_id != exhausted.producer_id
 
 
 @pytest.mark.scenario(117)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 
 import pytest
 
-from eoslog.errors import AbortableError, ProducerFenced, RetriableError
+from eoslog.errors import AbortableError, ProducerFenced
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.conformance.end_to_end import Stage, polled
-from tests.unit.support.paused_processes import Died, dies_at
-from tests.unit.support.world import SLOTS, faulty
 
 RECORDS = 500
 GROUP = "copiers"
@@ -161,60 +158,6 @@ def test_a_copier_that_was_replaced_commits_neither_rows_nor_offsets(stage: Stag
     with pytest.raises(ProducerFenced):
         zombie.producer.commit_transaction()
 
-    store = stage.cold()
-    assert copied(store) == copied(store, "topic1")
-
-
-@pytest.mark.further("End to end")
-@pytest.mark.parametrize("seed", range(2))
-def test_killed_in_the_middle_again_and_again_every_record_is_copied_once_and_in_order(stage: Stage, seed: int) -> None:
-    fill(stage)
-    chance = random.Random(seed)
-    deaths = 0
-    turns = 0
-    while lag(stage.store):
-        copier = Copier(stage)
-        point, nth = chance.choice(DEATHS), chance.randint(1, 12)
-        dies_at(copier.store, point, nth)
-        try:
-            copier.start()
-            while lag(stage.store):
-                copier.step(("commit", "commit", "abort")[turns % 3])
-                turns += 1
-        except Died:
-            deaths += 1
-            # Its seat in the group is free only then.
-            stage.world.pass_time(50_000)
-
-    assert deaths >= 3
-    store = stage.cold()
-    assert copied(store) == copied(store, "topic1")
-
-
-@pytest.mark.further("End to end")
-@pytest.mark.parametrize("seed", range(2))
-def test_while_the_store_bounces_every_record_is_copied_once_and_in_order(stage: Stage, seed: int) -> None:
-    """The process lives on; what is not answered in its time it repeats, as the error asks."""
-    fill(stage)
-    chance = random.Random(seed)
-    copier = Copier(stage)
-    copier.start()
-    bounces = turns = 0
-    stage.world.while_asleep = lambda: faulty(copier.store).heal() if chance.random() < 0.2 else None
-    while lag(stage.store):
-        if chance.random() < 0.5:
-            prefix = chance.choice([SLOTS, "topic2/", ""])
-            faulty(copier.store).lose_answers(prefix, lands=chance.random() < 0.5)
-            bounces += 1
-        turns += 1
-        try:
-            copier.step(("commit", "commit", "abort")[turns % 3])
-        except RetriableError:
-            # Of a poll, before anything was begun: the producer waits for longer than any bounce lasts.
-            faulty(copier.store).heal()
-        faulty(copier.store).heal()
-
-    assert bounces > 5
     store = stage.cold()
     assert copied(store) == copied(store, "topic1")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import (
-    CommitStateUnknown,
-    IllegalState,
     ProducerFenced,
     StoreAccessDenied,
 )
@@ -55,45 +53,6 @@ def test_appends_that_the_store_refuses_leave_the_state_and_the_epoch_as_they_we
     other.producer("tx").init_transactions()
 
     assert epoch_of(store) == 2
-
-
-@pytest.mark.scenario(90, 119)
-@pytest.mark.parametrize("lands", [True, False])
-def test_an_end_without_an_answer_is_repeated_and_done_once(store: Store, lands: bool) -> None:
-    producer = with_a_transaction(store)
-    faults(store).lose_one_answer(SLOTS, lands=lands)
-
-    producer.commit_transaction()
-
-    assert state_of(store) == "COMPLETE_COMMIT"
-    assert [each.high_watermark for each in store.admin.offsets("t")] == [2, 2]
-    assert producer.producer_epoch == epoch_of(store) == 1
-
-
-@pytest.mark.scenario(91, 119)
-@pytest.mark.parametrize("lands", [True, False])
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_an_end_whose_outcome_is_unknown_may_be_repeated_and_nothing_else(
-    store: Store, world: World, lands: bool, outcome: str
-) -> None:
-    producer = with_a_transaction(store)
-    faults(store).lose_answers(SLOTS, lands=lands)
-    end, other_end = producer.commit_transaction, producer.abort_transaction
-    if outcome == "abort":
-        end, other_end = other_end, end
-    with pytest.raises(CommitStateUnknown):
-        end()
-    assert state_of(world.process()) == (f"COMPLETE_{outcome.upper()}" if lands else "ONGOING")
-
-    for call in (producer.begin_transaction, other_end):
-        with pytest.raises(IllegalState):
-            call()
-    faults(store).heal()
-    end()
-
-    assert state_of(store) == f"COMPLETE_{outcome.upper()}"
-    assert epoch_of(store) == producer.producer_epoch == 1
-    assert [each.high_watermark for each in store.admin.offsets("t")] == [2, 2]
 
 
 @pytest.mark.scenario(92)
@@ -150,18 +109,3 @@ def test_a_process_that_dies_in_an_end_leaves_it_decided_or_open(
     world.pass_time(61_000)
     Coordinator(survivor).abort_timed_out_transactions()
     assert [each.last_stable_offset for each in survivor.admin.offsets("t")] == [2, 2]
-
-
-@pytest.mark.scenario(96)
-def test_an_expiry_that_cannot_be_appended_forgets_nothing(store: Store, world: World) -> None:
-    write(store, "t", "commit")
-    world.pass_time(8 * DAY_MS)
-    coordinator = world.process()
-    coordinator.read(lambda state, slot: None)
-    faults(coordinator).deny(SLOTS)
-
-    with pytest.raises(StoreAccessDenied):
-        Coordinator(coordinator).expire()
-
-    for process in (store, coordinator):
-        assert state_of(process) == "COMPLETE_COMMIT"

@@ -6,7 +6,6 @@ import pytest
 
 from eoslog.errors import InvalidRequest, NotAStore, RequestTimedOut, StoreUnavailable
 from eoslog.store import Store
-from tests.unit.support.partitions import read, write
 from tests.unit.support.world import FaultyStore, World
 
 
@@ -14,16 +13,6 @@ from tests.unit.support.world import FaultyStore, World
 def test_an_empty_transactional_id_is_refused(store: Store) -> None:
     with pytest.raises(InvalidRequest):
         store.producer("")
-
-
-@pytest.mark.scenario(101)
-def test_a_new_transactional_id_begins_at_epoch_zero_without_a_transaction(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-
-    described = store.admin.describe_transaction("tx")
-    assert (described.producer_id, described.producer_epoch) == (producer.producer_id, 0)
-    assert (described.transaction_state, described.topic_partitions) == ("EMPTY", ())
 
 
 @pytest.mark.scenario(101)
@@ -60,14 +49,3 @@ def test_an_init_hears_of_its_time_out_from_the_newest_caller(store: Store) -> N
         store.producer("tx", transaction_timeout_ms=timeout_ms).init_transactions()
 
     assert store.admin.describe_transaction("tx").transaction_timeout_ms == 5_000
-
-
-@pytest.mark.further("Transaction coordinator")
-def test_an_init_ends_what_others_left_open_past_their_time_outs(store: Store, world: World) -> None:
-    write(store, "t", "open", transactional_id="dead", transaction_timeout_ms=1_000)
-    world.pass_time(2_000)
-
-    write(world.process(), "t", "commit")
-
-    assert store.admin.describe_transaction("dead").transaction_state == "COMPLETE_ABORT"
-    assert read(store, "t") == [(2, b"0")]

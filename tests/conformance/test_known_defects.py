@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import ProducerFenced, TransactionAborted
+from eoslog.errors import TransactionAborted
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.state.store_state import TransactionState
 from eoslog.store import Store
-from tests.unit.state.answers import end_refused
 from tests.unit.state.histories import History
 from tests.unit.support.partitions import read, write
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.further("Transaction coordinator")
-
-
-@pytest.mark.parametrize("late", ["commit", "abort"])
-@pytest.mark.parametrize("first", ["commit", "abort"])
-def test_a_delayed_end_does_not_hit_a_later_transaction(history: History, first: str, late: str) -> None:
-    """KAFKA-17754, found by Jepsen: aborted reads, lost and torn writes."""
-    identity = history.init()
-    history.send(identity)
-    following = history.end(identity, first)
-    history.send(following)
-
-    assert end_refused(history, identity, late) is ProducerFenced
-
-    assert history.transaction().state is TransactionState.ONGOING
-    history.commit(following)
 
 
 def test_the_next_transaction_begins_at_once_when_the_one_before_has_ended(store: Store) -> None:
@@ -72,20 +56,6 @@ def test_an_abort_of_nothing_right_after_an_end_does_not_fence_its_own_producer(
     history.commit(identity)
 
     assert history.transaction().state is TransactionState.COMPLETE_COMMIT
-
-
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_an_end_that_exhausts_the_epoch_answers_the_new_identity_which_goes_on(history: History, outcome: str) -> None:
-    """KAFKA-18660."""
-    history.init()
-    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
-    history.send(exhausted)
-
-    after = history.end(exhausted, outcome)
-
-    assert after.producer_epoch == 0
-    history.send(after)
-    history.commit(after)
 
 
 def test_an_init_during_a_transaction_of_the_last_epochs_neither_overflows_nor_fails(history: History) -> None:

@@ -89,7 +89,7 @@ def test_offsets_are_accepted_in_an_outage_and_their_commit_times_out(
     assert committed.offset == 110
 
 
-@pytest.mark.scenario(127, 139)
+@pytest.mark.scenario(91, 119, 127, 139)
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("call", ["commit", "abort"])
 def test_an_end_that_timed_out_is_repeated_and_no_other_call_is_allowed(stage: Stage, call: str, lands: bool) -> None:

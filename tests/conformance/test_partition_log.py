@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import CommitStateUnknown, InvalidEntry, StoreAccessDenied
+from eoslog.errors import CommitStateUnknown, StoreAccessDenied
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.store import Store
-from tests.unit.state.histories import History
 from tests.unit.support.partitions import partition_of, read, topic_of_small_segments, write
 from tests.unit.support.world import World
 
@@ -114,19 +113,3 @@ def test_read_committed_shows_no_row_while_transactions_abort_one_after_the_othe
 
     assert reads >= 40
     assert store.admin.offsets("t")[0].last_stable_offset == 20
-
-
-@pytest.mark.further("Partition log and last stable offset")
-def test_nothing_at_or_above_the_last_stable_offset_is_sealed(store: Store, history: History) -> None:
-    identity = history.init()
-    history.send(identity, 0, 2)
-    identity = history.commit(identity)
-    history.send(identity)
-    assert isinstance(history.refused(lambda draft: draft.append(history.seal_entry(4))), InvalidEntry)
-    history.seal(3)
-
-    topic_of_small_segments(store, "s")
-    write(store, "s", "commit", "open")
-    write(store, "s", "commit", "commit", transactional_id="other")
-    seal_segments(store)
-    assert [segment.end_offset for segment in partition_of(store, "s").sealed] == [2]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import CorruptRecord
 from eoslog.format.kafka_files import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
-from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import SealedSegment
 from eoslog.store import Store
-from tests.unit.support.partitions import SEGMENT_BATCHES, partition_of, read, topic_of_small_segments, write
+from tests.unit.support.partitions import partition_of, read, topic_of_small_segments, write
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
-CHECKPOINTS = "__transaction_state/checkpoint/"
 
 
 def seal(store: Store) -> None:
@@ -107,31 +104,6 @@ def test_a_topic_made_anew_knows_no_producer_and_no_open_transaction(small: Stor
 
 
 @pytest.mark.scenario(34, 63)
-@pytest.mark.parametrize("damage", [b"", b"{", None], ids=["empty", "truncated", "missing"])
-@pytest.mark.parametrize("damaged", [1, 2])
-def test_a_process_opens_the_log_to_the_same_state_though_checkpoints_are_damaged(
-    store: Store, world: World, damage: bytes | None, damaged: int
-) -> None:
-    """The checkpoint before is taken, else the whole log is folded."""
-    for number in range(3):
-        write(store, "t", "commit", "abort", "open", transactional_id=f"tx{number}")
-        if number < 2:
-            store.log.checkpoint()
-    newest_first = sorted((info.path for info in store.object_store.list(CHECKPOINTS)), reverse=True)
-    assert len(newest_first) == 2
-    for path in newest_first[:damaged]:
-        if damage is None:
-            store.object_store.delete([path])
-        else:
-            store.object_store.put(path, damage)
-
-    cold = world.process()
-
-    assert cold.read(lambda state, slot: (state, slot)) == store.read(lambda state, slot: (state, slot))
-    assert read(cold, "t") == read(store, "t")
-
-
-@pytest.mark.scenario(34, 63)
 @pytest.mark.parametrize("damage", [b"", b"torn", None], ids=["empty", "torn", "missing"])
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(small: Store, damage: bytes | None) -> None:
     producer = write(small, "s", "commit", "abort")
@@ -180,90 +152,3 @@ def test_after_segments_are_compacted_one_snapshot_is_left_for_each_that_lives(s
     assert snapshots_of(small, "s") == {segment.snapshot.path for segment in live}
     assert len(live) == 1
     assert read(small, "s") == [(0, b"0"), (4, b"2")]
-
-
-@pytest.mark.scenario(34, 45, 63)
-@pytest.mark.parametrize("damage", [b"torn", None])
-def test_index_files_are_restored_as_they_were(small: Store, damage: bytes | None) -> None:
-    write(small, "s", "commit", "abort", "open")
-    write(small, "s", "abort", transactional_id="other")
-    seal(small)
-    derived = {
-        file.path: small.object_store.get(file.path).body
-        for segment in partition_of(small, "s").sealed
-        for file in (segment.txnindex, segment.snapshot)
-        if file is not None
-    }
-    assert len(derived) == 3
-    for path in derived:
-        small.object_store.delete([path])
-        if damage is not None:
-            small.object_store.put(path, damage)
-
-    small.admin.restore_indexes("s")
-
-    assert {path: small.object_store.get(path).body for path in derived} == derived
-
-
-@pytest.mark.scenario(58)
-def test_a_compacted_log_keeps_the_last_sequence_of_a_producer_whose_rows_are_gone(store: Store, world: World) -> None:
-    store.admin.create_topic("c", config=TopicConfig(segment_batches=SEGMENT_BATCHES, cleanup_policy="compact"))
-    overwritten, last = store.producer(), store.producer()
-    for producer, count in ((overwritten, 2), (last, 4)):
-        for number in range(count):
-            producer.send("c", b"%d" % number, key=b"k")
-            producer.flush()
-    seal(store)
-    store.admin.compact_keys("c")
-    assert read(store, "c") == [(5, b"3")]
-
-    cold = world.process()
-
-    assert {each.producer_id: each.last_sequence for each in cold.admin.describe_producers("c", 0)} == {
-        overwritten.producer_id: 1,
-        last.producer_id: 3,
-    }
-    overwritten.send("c", b"next", key=b"k")
-    overwritten.flush()
-    assert cold.admin.describe_producers("c", 0)[0].last_sequence == 2
-
-
-@pytest.mark.scenario(58)
-def test_a_snapshot_is_restored_from_a_compacted_log_as_it_was(store: Store) -> None:
-    store.admin.create_topic("c", config=TopicConfig(segment_batches=SEGMENT_BATCHES, cleanup_policy="compact"))
-    for producer in (store.producer(), store.producer()):
-        for number in range(2):
-            producer.send("c", b"%d" % number, key=b"k")
-            producer.flush()
-    seal(store)
-    store.admin.compact_keys("c")
-    *_, segment = partition_of(store, "c").sealed
-    assert [entry.last_sequence for entry in snapshot(store, segment)] == [1]
-    before = store.object_store.get(segment.snapshot.path).body
-    store.object_store.delete([segment.snapshot.path])
-
-    store.admin.restore_indexes("c")
-
-    assert store.object_store.get(segment.snapshot.path).body == before
-
-
-EIGHT_FIELDS = [
-    ProducerSnapshotEntry(1, 0, 2**31 - 1, 2**62, 5, 1_700_000_000_000, -1, -1),
-    ProducerSnapshotEntry(2**62, 32767, -1, -1, 0, -1, 0, 17),
-]
-
-
-@pytest.mark.scenario(40)
-def test_all_fields_of_a_snapshot_come_back() -> None:
-    assert decode_producer_snapshot(encode_producer_snapshot(EIGHT_FIELDS), "snapshot") == EIGHT_FIELDS
-
-
-@pytest.mark.scenario(40)
-def test_a_flipped_bit_of_a_snapshot_is_noticed_wherever_it_is() -> None:
-    body = encode_producer_snapshot(EIGHT_FIELDS)
-
-    for bit in range(8 * len(body)):
-        damaged = bytearray(body)
-        damaged[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(CorruptRecord):
-            decode_producer_snapshot(bytes(damaged), "snapshot")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eoslog.log.slot_deletion import delete_old_slots
-from eoslog.maintenance.coordinator import Coordinator
 from eoslog.read.scan import RowRange
 from eoslog.store import Store
-from tests.unit.support.partitions import partition_of, read, write
+from tests.unit.support.partitions import partition_of, write
 from tests.unit.support.world import World
 
 MINUTE_MS = 60_000
@@ -70,43 +69,3 @@ def test_whether_a_transaction_is_late_survives_a_restart_and_ends_with_it(store
     assert late() == ["first", "second"]
     store.admin.abort_transaction("first")
     assert late() == []
-
-
-@pytest.mark.scenario(18)
-def test_a_late_transaction_is_not_late_in_a_topic_that_is_gone(store: Store, world: World) -> None:
-    write(store, "t", "open")
-    world.pass_time(20 * MINUTE_MS)
-    assert store.admin.find_hanging_transactions()
-
-    store.admin.delete_topic("t")
-
-    assert store.admin.find_hanging_transactions() == []
-
-
-@pytest.mark.scenario(35)
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_an_end_without_rows_leaves_no_open_transaction_and_no_control_row(store: Store, outcome: str) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-
-    getattr(producer, f"{outcome}_transaction")()
-
-    assert [(each.last_stable_offset, each.high_watermark) for each in store.admin.offsets("t")] == [(0, 0), (0, 0)]
-    assert store.admin.describe_producers("t", 0) == []
-    write(store, "t", "commit", transactional_id="another")
-    assert read(store, "t") == [(0, b"0")]
-
-
-@pytest.mark.further("Producer state")
-def test_the_times_of_expiry_can_be_shortened_while_producers_live(store: Store, world: World) -> None:
-    producer = store.producer()
-    producer.send("t", b"v")
-    producer.flush()
-    world.pass_time(200)
-    assert Coordinator(store).expire() is None
-
-    expired = Coordinator(store, producer_id_expiration_ms=100).expire()
-
-    assert expired is not None
-    assert [each.producer_id for each in expired.producers] == [producer.producer_id]

@@ -23,21 +23,6 @@ def described(store: Store) -> tuple[str, int]:
 
 
 @pytest.mark.scenario(114)
-def test_a_transaction_past_its_time_out_is_aborted_and_its_epoch_raised(store: Store, world: World) -> None:
-    write(store, "t", "open", transaction_timeout_ms=1_000)
-    coordinator = Coordinator(world.process())
-    world.pass_time(1_000)
-    assert coordinator.abort_timed_out_transactions() == []
-    assert described(store) == ("ONGOING", 0)
-
-    world.pass_time(1)
-    assert coordinator.abort_timed_out_transactions() == ["tx"]
-
-    assert described(store) == ("COMPLETE_ABORT", 1)
-    assert read(store, "t") == []
-
-
-@pytest.mark.scenario(114)
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_time_out_loses_to_an_end_that_takes_its_slot(store: Store, world: World, outcome: str) -> None:
     """Whichever of the two takes the slot, the other learns of it there."""

@@ -6,31 +6,13 @@ import pytest
 
 from eoslog.errors import IllegalState
 from eoslog.state.names import TopicPartition
-from tests.conformance.end_to_end import PARTITIONS, PLACES, TOPICS, Stage, polled, send, transaction
+from tests.conformance.end_to_end import PARTITIONS, TOPICS, Stage, polled, send, transaction
 from tests.unit.support.world import World, faulty
 
 FIRST = [TopicPartition(topic, 0) for topic in TOPICS]
 
 
-@pytest.mark.scenario(121, 139)
-def test_read_committed_shows_what_was_committed_and_read_uncommitted_all(stage: Stage) -> None:
-    producer = stage.producer()
-    producer.begin_transaction()
-    send(producer, "2", topic="topic2")
-    send(producer, "4", topic="topic1")
-    producer.flush()
-    producer.abort_transaction()
-
-    producer.begin_transaction()
-    send(producer, "1", topic="topic1")
-    send(producer, "3", topic="topic2")
-    producer.commit_transaction()
-
-    assert stage.shown() == [b"1", b"3"]
-    assert stage.shown("read_uncommitted") == [b"1", b"2", b"3", b"4"]
-
-
-@pytest.mark.scenario(136, 139)
+@pytest.mark.scenario(121, 136, 139)
 @pytest.mark.parametrize("flushes", ["each record", "all at the end"])
 def test_commits_and_aborts_are_exact_with_one_batch_in_flight_and_with_many(stage: Stage, flushes: str) -> None:
     producer = stage.producer()
@@ -82,21 +64,6 @@ def test_a_read_committed_consumer_sees_nothing_undecided(stage: Stage) -> None:
         assert set(latest.values()) == {(3, visible_ms + 2)}
 
 
-@pytest.mark.scenario(122, 139)
-def test_rows_behind_an_open_transaction_are_shown_when_it_ends(stage: Stage) -> None:
-    first, second = stage.producer("first"), stage.producer("second")
-    first.begin_transaction()
-    send(first, "open", partition=0)
-    first.flush()
-    transaction(second, "commit", "hidden", partition=0)
-    transaction(second, "commit", "elsewhere", partition=1)
-    assert stage.shown() == [b"elsewhere"]
-
-    first.abort_transaction()
-
-    assert stage.shown() == [b"elsewhere", b"hidden"]
-
-
 @pytest.mark.scenario(130)
 def test_a_producer_is_initialised_once_and_stays_as_it_is(stage: Stage) -> None:
     producer = stage.producer()
@@ -106,21 +73,6 @@ def test_a_producer_is_initialised_once_and_stays_as_it_is(stage: Stage) -> None
     transaction(producer, "commit", "v")
 
     assert stage.shown() == [b"v"]
-
-
-@pytest.mark.scenario(134, 139)
-@pytest.mark.parametrize("empty", ["commit", "abort"])
-@pytest.mark.parametrize("before", ["commit", "abort"])
-def test_a_transaction_of_nothing_after_another_succeeds_and_so_does_the_next(
-    stage: Stage, before: str, empty: str
-) -> None:
-    producer = stage.producer()
-    transaction(producer, before, "1")
-
-    transaction(producer, empty)
-
-    transaction(producer, "commit", "2")
-    assert stage.shown() == ([b"1", b"2"] if before == "commit" else [b"2"])
 
 
 @pytest.mark.further("End to end")
@@ -143,24 +95,6 @@ def test_one_transaction_writes_to_all_partitions_of_many_topics_or_to_none(stag
         assert sorted((each.partition, each.value) for each in polled(store, topics=[topic])) == expected
         # In each partition a row and a marker of either transaction.
         assert [each.last_stable_offset for each in store.admin.offsets(topic)] == [4] * PARTITIONS
-
-
-@pytest.mark.further("End to end")
-def test_thousands_of_rows_over_many_partitions_are_aborted_and_committed_whole(stage: Stage) -> None:
-    """Markers of many partitions in one slot, as Kafka's many markers to one leader."""
-    stage.create_topic("wide", 10)
-    producer = stage.producer()
-    for outcome, first in (("abort", 0), ("commit", 5_000)):
-        producer.begin_transaction()
-        for topic, begin in (("wide", first), ("topic1", first + 2_500)):
-            for number in range(begin, begin + 2_500):
-                producer.send(topic, b"%d" % number, key=b"%d" % number)
-            producer.flush()
-        getattr(producer, f"{outcome}_transaction")()
-
-    expected = sorted(b"%d" % number for number in range(5_000, 10_000))
-    assert stage.shown(topics=["wide", "topic1"]) == expected
-    assert len(stage.shown("read_uncommitted", ["wide", "topic1"])) == 10_000
 
 
 @pytest.mark.further("End to end")
@@ -221,24 +155,6 @@ def test_rows_of_the_same_keys_keep_the_order_of_their_transactions(stage: Stage
         found = [record.value for record in records if record.key == key]
         assert found == [b"%s%02d" % (key, number) for number in range(12) if number % 3 != 2]
         assert len({record.partition for record in records if record.key == key}) == 1
-
-
-@pytest.mark.further("End to end")
-def test_commits_and_aborts_alternate_over_many_partitions_and_each_keeps_its_order(stage: Stage) -> None:
-    producer = stage.producer()
-    for number in range(20):
-        producer.begin_transaction()
-        for topic, partition in PLACES:
-            # Not every transaction goes to every partition.
-            if (number + partition) % 3:
-                send(producer, f"{number:02}", topic=topic, partition=partition)
-                producer.flush()
-        getattr(producer, f"{('commit', 'abort')[number % 2]}_transaction")()
-
-    records = polled(stage.cold())
-    for topic, partition in PLACES:
-        found = [each.value for each in records if (each.topic, each.partition) == (topic, partition)]
-        assert found == [b"%02d" % number for number in range(0, 20, 2) if (number + partition) % 3]
 
 
 @pytest.mark.further("End to end")

@@ -17,14 +17,17 @@ from eoslog.admin.transaction_descriptions import (
     WITHIN_TIMEOUT,
     hanging_transactions,
 )
+from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import TransactionPrepared
 from eoslog.store import Store
+from tests.unit.support.partitions import write
 from tests.unit.support.transactions import begun
 from tests.unit.support.world import World
 
 
+@pytest.mark.scenario(93)
 def test_transactions_are_listed_with_their_states(store: Store) -> None:
     begun(store, "committed", 0).commit_transaction()
     begun(store, "aborted", 0).abort_transaction()
@@ -61,6 +64,7 @@ def test_states_that_do_not_exist_are_told_and_are_no_error(store: Store) -> Non
     assert (dead, dead.unknown_states) == ([], ())
 
 
+@pytest.mark.scenario(93)
 def test_transactions_are_listed_by_how_long_they_are_open(store: Store, world: World) -> None:
     begun(store, "done", 0).commit_transaction()
     store.producer("fresh").init_transactions()
@@ -78,6 +82,7 @@ def test_transactions_are_listed_by_how_long_they_are_open(store: Store, world: 
     assert open_longer_than(3_000) == []
 
 
+@pytest.mark.scenario(93)
 def test_transactional_ids_are_listed_by_a_pattern_that_matches_them_whole(store: Store) -> None:
     for name in ("my-special-0", "your-special-1", "special", "plain"):
         store.producer(name).init_transactions()
@@ -93,6 +98,7 @@ def test_transactional_ids_are_listed_by_a_pattern_that_matches_them_whole(store
         matching("(ab(cd")
 
 
+@pytest.mark.scenario(116)
 def test_a_transaction_is_described_with_its_age_and_partitions(store: Store, world: World) -> None:
     producer = begun(store, "tx", 1, 0, transaction_timeout_ms=5_000)
     started_ms = world.time_ms
@@ -121,6 +127,7 @@ def test_a_transaction_is_described_with_its_age_and_partitions(store: Store, wo
     assert described.topic_partitions == ()
 
 
+@pytest.mark.scenario(116)
 def test_an_unknown_transactional_id_is_named(store: Store) -> None:
     for call in (store.admin.describe_transaction, store.admin.abort_transaction, store.admin.fence_producer):
         with pytest.raises(errors.TransactionalIdNotFound, match="nobody"):
@@ -172,6 +179,7 @@ def test_an_administrator_fences_a_producer_until_its_id_is_taken_again(store: S
     assert store.scan("t").to_table().num_rows == 1
 
 
+@pytest.mark.further("Offsets and tools")
 def test_an_administrator_aborts_what_begins_at_an_offset_of_a_partition(store: Store) -> None:
     begun(store, "first", 0)
     begun(store, "second", 0, 1)
@@ -237,20 +245,7 @@ def test_a_prepared_transaction_is_ended_by_force_alone_and_its_producer_fenced(
         store.admin.force_terminate_transaction("nobody")
 
 
-def test_producers_of_a_partition_are_described(store: Store) -> None:
-    producer = begun(store, "tx", 0)
-    (known,) = store.admin.describe_producers("t", 0)
-
-    assert known[:3] == (producer.producer_id, producer.producer_epoch, 0)
-    assert known.current_transaction_start_offset == 0
-    assert store.admin.describe_producers("t", 1) == []
-    producer.commit_transaction()
-    (known,) = store.admin.describe_producers("t", 0)
-    assert (known.last_sequence, known.current_transaction_start_offset) == (-1, -1)
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        store.admin.describe_producers("t", 2)
-
-
+@pytest.mark.further("Offsets and tools")
 def test_transactions_open_for_too_long_are_found(store: Store, world: World) -> None:
     old = begun(store, "old", 0, 1, transaction_timeout_ms=900_000)
     world.pass_time(60_000)
@@ -331,3 +326,51 @@ def test_a_transaction_is_shown_and_ended_without_its_deleted_topic(store: Store
     assert store.admin.find_hanging_transactions(max_transaction_timeout_ms=-1) == []
     producer.commit_transaction()
     assert store.admin.describe_transaction("tx").transaction_state == "COMPLETE_COMMIT"
+
+
+@pytest.mark.scenario(116)
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_an_ended_transaction_is_described_with_its_start_and_without_partitions(
+    store: Store, world: World, outcome: str
+) -> None:
+    producer = write(store, "t", "open")
+    began_ms = store.now_ms()
+    world.pass_time(1_500)
+    end = producer.commit_transaction if outcome == "commit" else producer.abort_transaction
+    end()
+
+    described = store.admin.describe_transaction("tx")
+
+    assert described.transaction_state == f"COMPLETE_{outcome.upper()}"
+    assert described.topic_partitions == ()
+    assert (described.transaction_start_time_ms, described.transaction_duration_ms) == (began_ms, -1)
+
+    store.producer("tx").init_transactions()
+    assert store.admin.describe_transaction("tx").transaction_start_time_ms == -1
+
+
+@pytest.mark.scenario(116)
+def test_an_expired_id_is_not_found(store: Store, world: World) -> None:
+    """Kafka's DEAD is never stored: the id is there, or it is not."""
+    write(store, "t", "commit")
+    world.pass_time(8 * 24 * 3600 * 1000)
+    Coordinator(store).expire()
+
+    with pytest.raises(errors.TransactionalIdNotFound, match=r"no transactional id is named .* An unused id expires"):
+        store.admin.describe_transaction("tx")
+
+
+@pytest.mark.scenario(116)
+def test_where_there_is_no_log_nothing_is_described(world: World) -> None:
+    with pytest.raises(errors.NotAStore):
+        world.process().admin.describe_transaction("tx")
+
+
+@pytest.mark.further("Offsets and tools")
+def test_a_transaction_that_ended_or_wrote_to_no_partition_never_hangs(store: Store, world: World) -> None:
+    write(store, "t", "commit", "abort", transactional_id="ended")
+    idle = write(store, "t", transactional_id="idle")
+    idle.begin_transaction()
+    world.pass_time(60 * 60_000)
+
+    assert store.admin.find_hanging_transactions() == []

@@ -99,6 +99,7 @@ def store(world: World) -> Store:
     return store
 
 
+@pytest.mark.further("End to end")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_worker_killed_and_restarted_at_random_points_writes_each_output_once(
     store: Store, world: World, seed: int
@@ -118,6 +119,7 @@ def test_a_worker_killed_and_restarted_at_random_points_writes_each_output_once(
     assert len(outputs(store)) == INPUTS
 
 
+@pytest.mark.further("End to end")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_workers_that_die_and_lose_answers_write_each_output_once(store: Store, world: World, seed: int) -> None:
     chance = random.Random(seed)

@@ -10,42 +10,6 @@ from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken, tr
 from tests.unit.support.world import World
 
 
-def test_read_committed_gives_committed_rows_and_read_uncommitted_all(store: Store) -> None:
-    transaction(store, "commit", b"c1", b"c2")
-    transaction(store, "abort", b"a1", b"a2")
-    transaction(store, "open", b"o1")
-
-    committed, uncommitted = assigned(store), assigned(store, isolation_level="read_uncommitted")
-
-    assert taken(committed.poll(0)) == [b"c1", b"c2"]
-    assert taken(uncommitted.poll(0)) == [b"c1", b"c2", b"a1", b"a2", b"o1"]
-    assert (committed.position(T0), uncommitted.position(T0)) == (6, 7)
-
-
-def test_rows_beyond_the_earliest_open_transaction_show_when_it_ends(store: Store) -> None:
-    open_one = store.producer("open")
-    open_one.init_transactions()
-    open_one.begin_transaction()
-    open_one.send("t", b"open", partition=0)
-    open_one.flush()
-    transaction(store, "commit", b"later")
-    consumer = assigned(store)
-    assert consumer.poll(0) == []
-
-    open_one.commit_transaction()
-
-    assert taken(consumer.poll(0)) == [b"open", b"later"]
-
-
-def test_the_position_steps_over_aborted_rows_and_markers_though_no_record_comes(store: Store) -> None:
-    transaction(store, "abort", b"a1", b"a2", b"a3")
-    consumer = assigned(store)
-
-    assert consumer.poll(0) == []
-
-    assert consumer.position(T0) == 4
-
-
 def test_a_consumer_refuses_snapshots_and_unknown_options(store: Store) -> None:
     with pytest.raises(errors.InvalidOption, match="scan"):
         store.consumer(isolation_level="snapshot")
@@ -91,6 +55,7 @@ def test_a_row_of_an_open_transaction_tells_that_it_is_not_decided(store: Store)
 # Dead producers
 
 
+@pytest.mark.scenario(128)
 def test_a_consumer_ends_a_dead_producers_transaction_that_hides_rows(store: Store, world: World) -> None:
     dead = world.process().producer("dead", transaction_timeout_ms=10_000)
     dead.init_transactions()

@@ -57,48 +57,7 @@ def test_a_member_commits_after_another_joined_or_left_before_it_polls(store: St
     assert first.committed(T0) == 2
 
 
-def test_a_loop_of_poll_and_commit_survives_members_that_join_and_leave(store: Store, world: World) -> None:
-    first = member(world)
-    seen: list[bytes] = []
-    for number in range(12):
-        send(store, b"%d" % number, partition=number % 2)
-        other = member(world) if number % 3 == 0 else None
-        seen += [record.value for record in first.poll(0)]
-        first.commit()
-        if other is not None:
-            seen += [record.value for record in other.poll(0)]
-            other.commit()
-            other.close()
-        first.commit()
-    seen += [record.value for record in first.poll(0)]
-
-    assert sorted(seen) == sorted(b"%d" % number for number in range(12))
-
-
-def test_a_commit_by_positions_from_before_a_partition_went_away_and_came_back_is_refused(
-    store: Store, world: World
-) -> None:
-    """Between the two another member has read and committed more: its offset must stay."""
-    first = member(world)
-    before = first.group_metadata()
-    second = member(world)
-    first.poll(0)
-    second.poll(0)
-    second.commit({T1: 9})
-    second.close()
-    first.poll(0)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction({T0: 5, T1: 5}, before)
-
-    with pytest.raises(errors.CommitFailed, match="Poll again"):
-        producer.commit_transaction()
-    producer.abort_transaction()
-
-    assert first.committed([T0, T1]) == {T0: None, T1: (9, "", -1)}
-
-
+@pytest.mark.scenario(162)
 @pytest.mark.parametrize("evicted", [True, False])
 def test_a_transaction_of_an_evicted_consumer_can_only_be_aborted(store: Store, world: World, evicted: bool) -> None:
     zombie = member(world)

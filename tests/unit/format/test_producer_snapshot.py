@@ -56,6 +56,7 @@ def test_the_bytes_are_those_of_kafka() -> None:
     assert body == b"\x00\x01" + google_crc32c.value(entries).to_bytes(4, "big") + entries
 
 
+@pytest.mark.scenario(40)
 @given(st.lists(ENTRIES, max_size=4))
 def test_a_producer_snapshot_is_read_as_it_was_written(entries: list[ProducerSnapshotEntry]) -> None:
     assert decode_producer_snapshot(encode_producer_snapshot(entries), "x.snapshot") == entries
@@ -69,6 +70,7 @@ def test_a_file_cut_off_anywhere_is_corrupt() -> None:
             decode_producer_snapshot(body[:length], "a/b.snapshot")
 
 
+@pytest.mark.scenario(40)
 def test_any_changed_byte_is_noticed() -> None:
     body = encode_producer_snapshot([ENTRY])
 

@@ -27,11 +27,13 @@ def test_the_bytes_are_those_of_kafka() -> None:
     assert body.hex() == "0000" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004"
 
 
+@pytest.mark.scenario(1)
 @given(indexes())
 def test_a_transaction_index_is_read_as_it_was_written(entries: list[AbortedTransaction]) -> None:
     assert decode_transaction_index(encode_transaction_index(entries), "x.txnindex") == entries
 
 
+@pytest.mark.scenario(6)
 def test_a_segment_without_aborted_transactions_has_an_empty_index() -> None:
     assert encode_transaction_index([]) == b""
     assert decode_transaction_index(b"", "x.txnindex") == []
@@ -52,6 +54,7 @@ def test_another_version_is_corrupt() -> None:
         decode_transaction_index(b"\x00\x01" + encode_transaction_index([FIRST])[2:], "x.txnindex")
 
 
+@pytest.mark.scenario(3)
 @pytest.mark.parametrize(
     ("entries", "fault"),
     [

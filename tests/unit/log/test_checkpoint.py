@@ -31,6 +31,7 @@ def spoil(log: Log[Ledger], reference: CheckpointReference | None, how: str) -> 
         script(log).put(reference.path, body[:-1] if how == "truncated" else body.replace(b"0", b"1"))
 
 
+@pytest.mark.scenario(34, 63)
 @pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
 def test_a_bad_checkpoint_is_passed_over_for_the_one_before_it(how: str) -> None:
     world = World()

@@ -84,6 +84,7 @@ def spoil(body: bytes, how: str) -> bytes:
     return spoilt[how]
 
 
+@pytest.mark.scenario(99)
 @pytest.mark.parametrize("follower", [True, False])
 @pytest.mark.parametrize(
     "how",

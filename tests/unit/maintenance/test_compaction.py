@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from eoslog import InvalidTopic, TopicConfig, TopicPartition
+from eoslog import TopicConfig, TopicPartition
 from eoslog.errors import InvalidRecord
 from tests.unit.maintenance.compacted_log import DAY_MS, CompactedLog, Row
 
@@ -28,35 +28,6 @@ def test_the_newest_committed_row_of_each_key_is_left_with_its_offset(segment_ba
     assert log.partition().cleaned_offset == end
 
 
-def test_a_delete_horizon_set_in_one_pass_holds_in_later_ones() -> None:
-    log = CompactedLog()
-    log.write("p1", 1, commit=False)
-    log.write("p1", 2)
-    for _ in range(2):
-        log.compact()
-        log.clock.now_ms += DAY_MS // 2
-
-    log.compact()
-    assert log.markers() == [1, 3]
-
-    log.clock.now_ms += DAY_MS // 2 + 60_000
-    log.compact()
-    assert log.markers() == [3]
-
-
-def test_a_producers_last_batch_stays_empty_and_holds_its_sequence() -> None:
-    log = CompactedLog()
-    log.send("plain-1", 1, 2)
-    log.send("plain-1", 1, 2)
-    log.send("plain-2", 1, 2)
-
-    log.compact()
-
-    left = [(batch.base_offset, batch.record_count, batch.file is None) for batch in log.batches()]
-    assert left == [(2, 0, True), (4, 2, False)]
-    assert [(batch.base_sequence, batch.last_offset_delta) for batch in log.batches()] == [(2, 1), (0, 1)]
-
-
 def test_an_empty_batch_goes_when_superseded_or_its_producer_is_forgotten() -> None:
     log = CompactedLog()
     log.send("plain-1", 1)
@@ -68,17 +39,6 @@ def test_an_empty_batch_goes_when_superseded_or_its_producer_is_forgotten() -> N
     log.compact()
 
     assert [batch.base_offset for batch in log.batches()] == [1, 2]
-
-
-def test_compaction_moves_neither_the_last_stable_offset_nor_the_logs_ends() -> None:
-    log = CompactedLog()
-    log.send("plain", 1, 1, 1)
-    log.send("p1", 1, begin=True)
-    before = log.store.admin.offsets("t")
-
-    log.compact()
-
-    assert log.store.admin.offsets("t") == before
 
 
 def test_tombstones_hide_their_key_at_once_and_go_after_the_delete_retention() -> None:
@@ -113,16 +73,6 @@ def test_a_tombstone_is_kept_from_the_pass_that_deletes_its_key() -> None:
     assert log.rows() == [Row(1, b"2", b"value"), Row(2, b"3", b"value")]
 
 
-def test_a_tombstone_that_a_newer_row_replaces_goes_at_once() -> None:
-    log = CompactedLog()
-    log.send("plain", 1, value=None)
-    log.send("plain", 1)
-
-    log.compact()
-
-    assert log.rows() == [Row(1, b"1", b"value")]
-
-
 def test_an_aborted_tombstone_deletes_nothing() -> None:
     log = CompactedLog(delete_retention_ms=0)
     log.write("p1", 1)
@@ -133,35 +83,6 @@ def test_an_aborted_tombstone_deletes_nothing() -> None:
         log.clock.now_ms += DAY_MS
 
     assert log.rows() == [Row(0, b"1", b"value")]
-
-
-def test_an_aborted_row_replaces_nothing() -> None:
-    log = CompactedLog()
-    log.write("p1", 1)
-    log.write("p1", 1, commit=False)
-
-    log.compact()
-
-    assert log.rows() == [Row(0, b"1", b"value")]
-
-
-def test_a_jobs_transaction_keeps_its_marker_while_its_rows_are_left() -> None:
-    log = CompactedLog()
-    producer = log.store.producer("staged", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"v", key=b"1")
-    producer.commit_transaction()
-    log.compact()
-    assert log.markers() == [1]
-
-    log.send("plain", 1)
-    for _ in range(3):
-        log.compact()
-        log.clock.now_ms += DAY_MS
-
-    assert log.markers() == []
-    assert log.offsets() == [2]
 
 
 @pytest.mark.usefixtures("files_are_objects")
@@ -261,15 +182,6 @@ def test_a_compacted_topic_takes_no_row_without_a_key() -> None:
     producer.send("t", b"value", key=b"k")
     producer.flush()
     assert [row.key for row in log.rows()] == [b"k"]
-
-
-def test_a_topic_of_columns_without_key_columns_cannot_be_compacted() -> None:
-    log = CompactedLog()
-
-    with pytest.raises(InvalidTopic, match="Name the key's columns"):
-        log.store.admin.create_topic(
-            "c", schema=pa.schema([("a", pa.int64())]), config=TopicConfig(cleanup_policy="compact")
-        )
 
 
 def test_the_snapshot_file_and_every_producers_last_sequence_stay() -> None:

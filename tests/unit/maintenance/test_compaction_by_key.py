@@ -257,21 +257,3 @@ def test_a_marker_without_rows_hides_nothing_of_what_follows() -> None:
 
     assert log.markers() == [5, 9]
     assert [(record.offset, record.key) for record in records] == [(6, b"6"), (7, b"7"), (8, b"8")]
-
-
-@pytest.mark.scenario(146)
-def test_the_position_moves_over_an_empty_batch() -> None:
-    log = CompactedLog()
-    log.send("plain-0", *range(100, 137))
-    log.send("plain-1", *range(18))
-    log.send("plain-2", *range(18))
-    log.compact()
-    assert [(batch.base_offset, batch.record_count) for batch in log.batches()] == [(0, 37), (37, 0), (55, 18)]
-    consumer = log.process().consumer(auto_offset_reset="earliest", max_poll_records=37)
-    consumer.assign([PLACE])
-
-    assert [record.offset for record in consumer.poll(0)] == list(range(37))
-    assert [record.offset for record in consumer.poll(0)] == list(range(55, 73))
-    assert consumer.position(PLACE) == 73
-    consumer.seek(PLACE, 40)
-    assert consumer.poll(0)[0].offset == 55

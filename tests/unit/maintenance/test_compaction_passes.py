@@ -83,21 +83,6 @@ def test_a_committed_row_stays_with_its_marker_though_they_lie_in_two_segments()
     assert (log.record_keys(), log.offsets()) == ([1], [0, 1])
 
 
-def test_an_aborted_row_goes_before_its_marker_though_they_lie_in_two_segments() -> None:
-    log = CompactedLog(delete_retention_ms=RETENTION_MS)
-    log.write("p1", 1, commit=False)
-    log.write("p1", 2)
-    assert log.offsets() == [0, 1, 2, 3]
-
-    log.compact()
-    assert log.offsets() == [1, 2, 3]
-    log.compact()
-    later(log)
-    log.compact()
-
-    assert log.offsets() == [2, 3]
-
-
 def test_aborted_rows_go_while_their_marker_is_still_in_the_state() -> None:
     log = CompactedLog(segment_batches=2, delete_retention_ms=RETENTION_MS)
     log.send("p1", 1, begin=True)
@@ -115,25 +100,6 @@ def test_aborted_rows_go_while_their_marker_is_still_in_the_state() -> None:
         later(log)
     log.compact()
     assert (log.record_keys(), log.offsets(), log.aborted()) == ([3], [3, 4], [])
-
-
-def test_the_markers_of_earlier_transactions_go_and_that_of_the_last_holds_the_epoch() -> None:
-    log = CompactedLog(delete_retention_ms=RETENTION_MS)
-    log.write("p1", 1)
-    log.write("p1", 2)
-    log.send("plain", 1)
-    log.send("plain", 2)
-    log.compact()
-    assert log.offsets() == [1, 3, 4, 5]
-
-    log.compact()
-    later(log)
-    log.compact()
-
-    assert log.offsets() == [4, 5]
-    held = log.batches()[0]
-    assert (held.base_offset, held.record_count) == (3, 0)
-    assert held.producer_epoch == log.partition().producers[held.producer_id].producer_epoch == 2
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -206,19 +172,6 @@ def test_rows_below_the_log_start_are_no_reason_to_keep_a_marker() -> None:
         later(log)
 
     assert log.offsets() == [2, 3]
-
-
-def test_a_topic_that_is_compacted_alone_loses_nothing_by_its_age_or_size() -> None:
-    log = CompactedLog(retention_ms=1000, retention_bytes=1)
-    log.send("plain", 1)
-    log.send("plain", 2)
-    log.seal()
-    log.clock.now_ms += 30 * DAY_MS
-
-    Coordinator(log.store).apply_retention()
-    log.compact()
-
-    assert log.record_keys() == [1, 2]
 
 
 def test_a_topic_of_both_policies_is_compacted_and_loses_what_is_too_old() -> None:

@@ -33,6 +33,7 @@ def test_snapshots_outlive_the_removal_of_aborted_rows_alone() -> None:
     assert [row.offset for row in log.rows("snapshot", slot=slot)] == [0]
 
 
+@pytest.mark.scenario(146)
 def test_a_consumer_steps_over_gaps_and_empty_batches() -> None:
     log = CompactedLog()
     log.send("plain-1", 1, 2, 3)
@@ -59,23 +60,6 @@ def test_a_consumer_steps_over_gaps_and_empty_batches() -> None:
         continue
     assert consumer.position(place) == 28
     assert consumer.lag() == {place: 0}
-
-
-def test_a_position_moves_over_what_compaction_left_empty_at_the_end() -> None:
-    log = CompactedLog()
-    log.send("plain-1", 1)
-    log.send("plain-2", *range(10, 28))
-    log.write("p1", *range(10, 28), commit=False)
-    log.compact()
-    consumer = log.process().consumer(auto_offset_reset="earliest")
-    place = TopicPartition("t", 0)
-    consumer.assign([place])
-    consumer.seek(place, 19)
-
-    assert consumer.poll(0) == []
-    assert consumer.position(place) == 38
-    consumer.seek(place, 37)
-    assert consumer.position(place) == 37
 
 
 @pytest.mark.parametrize("start", range(0, 13, 3))

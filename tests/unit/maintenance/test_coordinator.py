@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog import errors
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.entries import TopicConfig
@@ -74,53 +73,6 @@ def test_a_consumer_is_not_held_up_by_them(store: Store, exhausted: list[str]) -
     assert [record.value for record in consumer.poll(timeout=5)] == [b"behind them"]
 
 
-def test_ids_that_nobody_used_for_long_expire_and_open_ones_do_not(store: Store, world: World) -> None:
-    begun(store, "idle", 0).commit_transaction()
-    idempotent = store.producer()
-    idempotent.send("t", b"v")
-    idempotent.flush()
-    begun(store, "open", 0)
-    coordinator = Coordinator(store)
-    assert coordinator.expire() is None
-    world.pass_time(8 * DAY_MS)
-
-    expired = coordinator.expire()
-
-    assert expired is not None
-    assert [each.transactional_id for each in expired.transactional_ids] == ["idle"]
-    assert [each.producer_id for each in expired.producers] == [idempotent.producer_id]
-    assert [each.transactional_id for each in store.admin.list_transactions()] == ["open"]
-
-
-def test_a_producer_without_transactional_id_whose_id_expired_goes_on_under_another(store: Store, world: World) -> None:
-    producer = store.producer()
-    producer.send("t", b"before", partition=0)
-    producer.flush()
-    expired = producer.producer_id
-    world.pass_time(8 * DAY_MS)
-    assert Coordinator(store).expire() is not None
-
-    for value in (b"1", b"2"):
-        producer.send("t", value, partition=0)
-        producer.flush()
-
-    assert producer.producer_id != expired
-    assert values(store) == [b"1", b"2", b"before"]
-
-
-def test_a_producer_whose_id_expired_is_told_and_a_new_one_works(store: Store, world: World) -> None:
-    producer = begun(store, "tx", 0)
-    producer.commit_transaction()
-    world.pass_time(8 * DAY_MS)
-    Coordinator(store).expire()
-
-    producer.begin_transaction()
-    producer.send("t", b"v")
-    with pytest.raises(errors.InvalidProducerIdMapping):
-        producer.flush()
-    begun(store, "tx", 0).commit_transaction()
-
-
 def test_silent_members_of_all_groups_are_evicted(store: Store, world: World) -> None:
     consumers = [world.process().consumer(group) for group in ("g", "h")]
     for consumer in consumers:
@@ -134,18 +86,6 @@ def test_silent_members_of_all_groups_are_evicted(store: Store, world: World) ->
 
     assert coordinator.evict_silent_members() == [consumers[1].group_metadata().member_id]
     assert coordinator.evict_silent_members() == []
-
-
-def test_large_segments_are_sealed_and_their_rows_stay(store: Store) -> None:
-    store.admin.create_topic("s", config=TopicConfig(segment_batches=2))
-    with store.producer() as producer:
-        for number in range(3):
-            producer.send("s", b"%d" % number)
-            producer.flush()
-
-    assert TopicPartition("s", 0) in Coordinator(store).seal()
-
-    assert store.scan("s").to_table()["value"].to_pylist() == [b"0", b"1", b"2"]
 
 
 def test_more_ids_than_an_entry_holds_expire_in_several(
@@ -172,38 +112,6 @@ def test_ids_of_each_kind_expire_by_themselves(store: Store, world: World) -> No
     assert [each.transactional_id for each in store.admin.list_transactions()] == ["tx"]
     assert Coordinator(store).expire_transactional_ids() == ["tx"]
     assert Coordinator(store).expire_producer_ids() == []
-
-
-def test_small_files_are_compacted_and_their_rows_stay(store: Store) -> None:
-    store.admin.create_topic("s", config=TopicConfig(segment_batches=2))
-    with store.producer() as producer:
-        for number in range(8):
-            producer.send("s", b"%d" % number)
-            producer.flush()
-    coordinator = Coordinator(store)
-    coordinator.seal()
-
-    compacted = coordinator.compact_files()
-
-    assert {each.topic for each in compacted} == {"s"}
-    assert sum(each.files_after for each in compacted) < 8
-    assert store.scan("s").to_table()["value"].to_pylist() == [b"%d" % number for number in range(8)]
-
-
-def test_compacted_topics_keep_the_newest_row_of_each_key(store: Store) -> None:
-    store.admin.create_topic("s", config=TopicConfig(segment_batches=2, cleanup_policy="compact"))
-    with store.producer() as producer:
-        for number in range(9):
-            producer.send("s", b"%d" % number, key=b"k%d" % (number % 2))
-            producer.flush()
-    coordinator = Coordinator(store)
-    coordinator.seal()
-
-    compacted = coordinator.compact_keys()
-
-    assert [(each.topic, each.partition, each.rows_removed) for each in compacted] == [("s", 0, 6)]
-    assert store.scan("s").to_table()["value"].to_pylist() == [b"6", b"7", b"8"]
-    assert coordinator.compact_keys() == []
 
 
 def test_a_checkpoint_that_was_due_and_never_written_is_written(store: Store, world: World) -> None:

@@ -121,15 +121,6 @@ def test_a_flush_past_the_timeout_of_its_own_transaction_ends_it(store: Store, w
     assert values(store, isolation_level="read_committed") == []
 
 
-def test_a_commit_past_the_timeout_wins_if_nobody_was_faster(store: Store, world: World) -> None:
-    slow = begun(store, "slow", 0, transaction_timeout_ms=1_000)
-    world.pass_time(2_000)
-
-    slow.commit_transaction()
-
-    assert values(store) == [b"v"]
-
-
 def scanned(store: Store) -> list[bytes]:
     return values(store)
 

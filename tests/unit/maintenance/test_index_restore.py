@@ -100,6 +100,7 @@ def test_missing_files_are_restored_as_they_were(store: Store) -> None:
     assert restore(store) == []
 
 
+@pytest.mark.scenario(34, 45, 63)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_files_are_restored_as_they_were(store: Store, damage: str) -> None:
     before = bodies(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog import Store, TopicConfig
-from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
+from eoslog.format.kafka_files import decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
 from eoslog.maintenance import sealing
 from eoslog.maintenance.sealing import seal_now, seal_segment, seal_segments
@@ -101,18 +101,6 @@ def test_a_segments_transaction_index_holds_the_aborts_with_a_marker_there(store
     assert decode_transaction_index(body, "first") == [AbortedTransaction(producer_id, 2, 3, 4)]
     body = store.object_store.get(second.txnindex.path).body
     assert decode_transaction_index(body, "second") == [AbortedTransaction(producer_id, 6, 7, 8)]
-
-
-def test_the_snapshot_of_a_segment_is_the_producer_state_at_its_start(store: Store) -> None:
-    _transactions(store, "cccc")
-
-    _seal(store)
-
-    first, second = _sealed(store)
-    assert decode_producer_snapshot(store.object_store.get(first.snapshot.path).body, "first") == []
-    (entry,) = decode_producer_snapshot(store.object_store.get(second.snapshot.path).body, "second")
-    assert entry.producer_id == store.read(lambda state, slot: state.transactions["etl"].producer_id)
-    assert (entry.epoch, entry.last_sequence, entry.current_txn_first_offset) == (2, -1, -1)
 
 
 def test_a_segments_index_holds_its_batches_and_control_rows_in_order(store: Store) -> None:

@@ -19,6 +19,7 @@ def after(store: Store, calls: str) -> Producer:
     return producer
 
 
+@pytest.mark.scenario(125)
 @pytest.mark.parametrize(
     ("staged", "step"),
     [(False, "flush"), (False, "abort"), (False, "commit"), (False, "offsets"), (True, "commit"), (True, "offsets")],
@@ -170,6 +171,7 @@ def _aborted_by_others(store: Store, world: World, how: str) -> Producer:
     return producer
 
 
+@pytest.mark.scenario(68, 128)
 @pytest.mark.parametrize("call", ["flush", "commit", "abort"])
 @pytest.mark.parametrize("how", ["timeout", "admin"])
 def test_a_producer_whose_transaction_was_aborted_by_others_aborts_and_goes_on(

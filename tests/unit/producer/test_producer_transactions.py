@@ -418,6 +418,7 @@ def test_an_init_at_the_last_epoch_changes_ids_and_fences(store: Store, world: W
     assert values(store) == [b"new"]
 
 
+@pytest.mark.scenario(35, 134)
 @pytest.mark.parametrize("before", ["", "commit", "abort"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_a_transaction_to_which_nothing_was_given_ends_without_a_request(store: Store, before: str, end: str) -> None:

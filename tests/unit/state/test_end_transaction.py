@@ -13,7 +13,7 @@ from eoslog.errors import (
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import TransactionState
-from tests.unit.state.answers import batch_refused, end_refused, previous
+from tests.unit.state.answers import end_refused, previous
 from tests.unit.state.histories import OTHER_TOPIC_ID, History, topic_created
 
 STATES = ("EMPTY", "ONGOING", "ONGOING, prepared", "ONGOING, prepared, kept", "COMPLETE_ABORT", "COMPLETE_COMMIT")
@@ -126,15 +126,6 @@ def test_an_end_that_meets_another_on_its_way_is_answered_as_after_it(
 
 
 @pytest.mark.scenario(104)
-def test_a_partition_is_added_by_its_first_batch_and_by_the_current_holder_alone(history: History) -> None:
-    identity = history.init()
-
-    assert batch_refused(history, identity, transactional_id="unknown") is InvalidProducerIdMapping
-    assert batch_refused(history, identity._replace(producer_epoch=1)) is ProducerFenced
-    assert history.transaction().partitions == frozenset()
-
-
-@pytest.mark.scenario(104)
 @pytest.mark.parametrize("state", [state for state in STATES if "prepared" not in state])
 def test_a_batch_adds_its_partition_in_every_state_at_rest(history: History, state: str) -> None:
     identity = bring_to(history, state)
@@ -146,7 +137,7 @@ def test_a_batch_adds_its_partition_in_every_state_at_rest(history: History, sta
     assert {place.partition for place in transaction.partitions} == ({0, 1} if state == "ONGOING" else {1})
 
 
-@pytest.mark.scenario(104)
+@pytest.mark.scenario(104, 165)
 def test_a_batch_that_is_there_already_adds_nothing(history: History) -> None:
     identity = history.init()
     history.send(identity)
@@ -157,19 +148,6 @@ def test_a_batch_that_is_there_already_adds_nothing(history: History) -> None:
         history.append(lambda draft: draft.append(again).base_offset)
 
     assert (history.slot, history.transaction()) == (slot, update)
-
-
-@pytest.mark.scenario(118)
-def test_every_partition_of_a_transaction_gets_its_marker_in_the_slot_that_ends_it(history: History) -> None:
-    identity = history.init()
-    history.send(identity, 0, 2)
-    history.send(identity, 0, 3, partition=1)
-
-    history.commit(identity)
-
-    markers = [history.partition(p).active[-1] for p in (0, 1)]
-    assert [(marker.base_offset, marker.slot) for marker in markers] == [(2, history.slot), (3, history.slot)]
-    assert all(marker.control is not None for marker in markers)
 
 
 @pytest.mark.scenario(118)

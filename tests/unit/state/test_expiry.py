@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import EosLogError, InvalidEntry, UnknownProducerId
+from eoslog.errors import EosLogError, InvalidEntry
 from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, Expired
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
-from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import TransactionContent, end_request
 from tests.unit.state.histories import History, planned_expiry
 
 
@@ -44,15 +42,6 @@ def test_ids_expire_when_nobody_used_them_for_long_and_not_before() -> None:
     assert planned_expiry(history.state, history.now_ms) is None
 
 
-def test_an_id_with_an_open_transaction_never_expires() -> None:
-    history = History()
-    identity = history.init()
-    history.send(identity)
-    history.now_ms += 10 * TRANSACTIONAL_ID_EXPIRATION_MS
-
-    assert planned_expiry(history.state, history.now_ms) is None
-
-
 def test_an_id_that_was_used_after_its_expiry_was_planned_does_not_expire() -> None:
     history = History()
     history.init()
@@ -65,30 +54,6 @@ def test_an_id_that_was_used_after_its_expiry_was_planned_does_not_expire() -> N
     only_txn = planned.model_copy(update={"producers": ()})
     history.init()
     assert isinstance(history.refused(lambda draft: draft.append(only_txn)), InvalidEntry)
-
-
-def test_an_id_that_began_a_transaction_after_its_expiry_was_planned_does_not_expire() -> None:
-    history = History()
-    identity = history.init()
-    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
-    planned = expiry(history)
-    history.send(identity)
-
-    assert isinstance(history.refused(lambda draft: draft.append(planned)), InvalidEntry)
-
-
-def test_expiry_forgets_what_partitions_know_and_refuses_what_comes_late() -> None:
-    """An unknown producer at sequence 0 would be a second copy."""
-    history = History()
-    identity = history.init(None)
-    history.send(identity, 0, 3, transactional_id=None)
-    history.now_ms += PRODUCER_ID_EXPIRATION_MS
-    planned = expiry(history)
-    history.append(lambda draft: draft.append(planned))
-
-    assert not history.partition().producers
-    late = history.batch(identity, 0, 3, transactional_id=None)
-    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), UnknownProducerId)
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
@@ -152,20 +117,6 @@ def test_of_a_prepared_transaction_the_old_producer_id_is_known_until_it_ends() 
     assert set(history.partition().producers) == {named.producer_id}
     history.commit(holder)
     assert not history.partition().producers
-
-
-def test_an_application_version_outlives_its_transactional_id() -> None:
-    history = History()
-    application_version = ApplicationVersion(application_id="app", sink="*", version=3)
-    history.commit(history.init(), application_version=application_version)
-    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
-    planned = expiry(history)
-    history.append(lambda draft: draft.append(planned))
-    assert not history.state.transactions
-
-    content = TransactionContent(application_version=application_version)
-    again = end_request("tx", history.init(), "commit", content=content, time_ms=0)
-    assert "was committed before" in str(history.refused(lambda draft: draft.append(again)))
 
 
 def test_files_pending_deletion_are_dropped_up_to_a_slot_and_once() -> None:

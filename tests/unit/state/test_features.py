@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from eoslog.errors import InvalidEntry, UnsupportedFormat
@@ -37,15 +35,6 @@ def test_a_feature_that_is_added_and_not_known_is_of_a_newer_version(features: s
 
     with pytest.raises(UnsupportedFormat, match="time-travel"):
         fold(history.state, history.slot + 1, [{"type": "features", features: ["time-travel"]}])
-
-
-def test_a_checkpoint_of_a_store_with_an_unknown_feature_is_of_a_newer_version() -> None:
-    history = History()
-    encoded = {part.name: part.encode() for part in parts(history.state, history.slot)}
-    store = json.loads(encoded["store"]) | {"reader_features": ["time-travel"]}
-
-    with pytest.raises(UnsupportedFormat, match="time-travel"):
-        StoreMachine().restore(encoded | {"store": json.dumps(store).encode()})
 
 
 def test_a_feature_is_added_once() -> None:

@@ -47,6 +47,7 @@ def test_offsets_of_a_topic_to_which_a_member_subscribes_are_not_deleted() -> No
     history.append(delete_offsets)
 
 
+@pytest.mark.scenario(162)
 def test_a_group_with_members_is_not_deleted_and_one_without_is_gone() -> None:
     history = History()
     commit(history, 9)
@@ -157,6 +158,7 @@ def test_offsets_that_were_committed_or_joined_after_their_expiry_was_planned_do
         assert isinstance(history.refused(lambda draft, entry=planned: draft.append(entry)), InvalidEntry)
 
 
+@pytest.mark.scenario(162)
 def test_an_offset_with_a_prepared_successor_does_not_expire() -> None:
     history = History()
     commit(history, 9)
@@ -173,6 +175,7 @@ def test_an_offset_with_a_prepared_successor_does_not_expire() -> None:
 # What a prepared transaction would set
 
 
+@pytest.mark.scenario(162)
 @pytest.mark.parametrize("forget", [delete_offsets, delete_group])
 @pytest.mark.parametrize("committed", [9, None])
 @pytest.mark.parametrize("keeps", [False, True])

@@ -97,6 +97,7 @@ REFUSED: dict[str, tuple[GroupOffsets, type[EosLogError]]] = {
 }
 
 
+@pytest.mark.scenario(162)
 @pytest.mark.parametrize(("committed", "error"), REFUSED.values(), ids=REFUSED.keys())
 def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogError]) -> None:
     history = two_members()
@@ -181,10 +182,15 @@ def test_a_refused_commit_says_to_poll_again() -> None:
         assert "Poll again" in str(error)
 
 
-def test_a_group_that_is_not_there_is_at_no_generation() -> None:
+@pytest.mark.scenario(162)
+@pytest.mark.parametrize(
+    "committed",
+    [offsets_of("g", 42, 0), offsets_of("g", 42, 3, "m1"), offsets_of("g", 42, 3, "m1", instance="i1")],
+)
+def test_a_group_that_is_not_there_is_at_no_generation(committed: GroupOffsets) -> None:
     history = History()
     identity = history.init()
-    content = TransactionContent(offsets=(offsets_of("g", 42, 3, "m1"),))
+    content = TransactionContent(offsets=(committed,))
     request = end_request("tx", identity, "commit", content=content, time_ms=0)
 
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)

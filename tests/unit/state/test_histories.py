@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -440,6 +441,7 @@ def test_readers_see_what_the_definitions_say_at_every_slot_of_any_history(data:
     run.check_lookup()
 
 
+@pytest.mark.scenario(45)
 @given(st.data())
 def test_a_checkpoint_holds_the_whole_state_and_the_history_goes_on_from_it(data: st.DataObject) -> None:
     run = Run(data)

@@ -39,6 +39,7 @@ def raised(identity: ProducerIdentity, by: int = 1) -> ProducerIdentity:
 # Epochs
 
 
+@pytest.mark.scenario(39)
 @pytest.mark.parametrize("by", [1, 2, MAX_EPOCH])
 def test_a_higher_epoch_begins_at_sequence_0(history: History, by: int) -> None:
     identity = history.init(None)

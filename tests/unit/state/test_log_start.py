@@ -8,7 +8,6 @@ from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.state.draft import Draft
 from eoslog.state.entries import LogStartMoved
 from eoslog.state.partition_state import NO_SLOT
-from eoslog.state.sequences import DuplicateBatch
 from tests.unit.state.histories import TOPIC_ID, History
 from tests.unit.state.test_partitions import Writers
 
@@ -22,7 +21,9 @@ def move(history: History, offset: int) -> Exception | None:
     return None
 
 
+@pytest.mark.scenario(52)
 def test_the_log_start_stops_at_the_last_stable_offset_and_never_moves_back() -> None:
+    """Kafka moves the log start into an open transaction and the stable offset with it; here no open row is lost."""
     history = History()
     writers = Writers(history)
     writers.alone(3)
@@ -32,20 +33,6 @@ def test_the_log_start_stops_at_the_last_stable_offset_and_never_moves_back() ->
     assert move(history, 3) is None
     assert isinstance(move(history, 3), InvalidEntry)
     assert isinstance(move(history, 2), InvalidEntry)
-
-
-def test_producer_state_outlives_the_rows_below_the_log_start() -> None:
-    history = History()
-    writers = Writers(history)
-    writers.alone(3)
-    move(history, 3)
-
-    assert history.partition().active == []
-    batch = history.batch(writers.plain, 0, 3, transactional_id=None)
-    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), DuplicateBatch)
-    writers.alone(2)
-    assert history.partition().next_offset == 5
-    history.seal(5)
 
 
 def test_rows_below_the_log_start_are_pending_deletion_with_the_slot_that_dropped_them() -> None:
@@ -102,17 +89,6 @@ def test_a_log_start_within_a_batch_or_segment_keeps_it_whole() -> None:
     partition = history.partition()
     assert (partition.sealed, [batch.base_offset for batch in partition.active]) == ((), [6])
     assert (partition.log_start_offset, partition.segment_base_offset) == (7, 6)
-
-
-def test_a_transaction_that_opens_at_the_log_start_holds_the_last_stable_offset_there() -> None:
-    history = History()
-    writers = Writers(history)
-    writers.alone(5)
-    writers.txn("p1", 2)
-    move(history, 5)
-
-    assert (history.partition().log_start_offset, history.partition().last_stable_offset) == (5, 5)
-    assert isinstance(move(history, 6), OffsetOutOfRange)
 
 
 def test_aborted_transactions_go_with_the_segment_of_their_marker() -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import OffsetOutOfRange
 from eoslog.state.draft import Draft
 from eoslog.state.entries import LogStartMoved
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.state_machine import encode_entry
-from eoslog.state.store_state import StoreState
 from tests.unit.state.answers import is_inert, reloaded
 from tests.unit.state.histories import TOPIC_ID, History
 
@@ -73,20 +71,6 @@ def test_a_duplicate_that_stands_in_the_log_is_inert_for_those_who_follow(histor
 
 
 @pytest.mark.scenario(52)
-def test_the_log_start_stops_at_the_last_stable_offset(history: History) -> None:
-    """Kafka moves the log start into an open transaction and the stable offset with it; here no open row is lost."""
-    plain, identity = history.init(None), history.init()
-    history.send(plain, 0, 5, transactional_id=None)
-    history.send(identity, 0, 3)
-
-    assert isinstance(history.refused(lambda draft: draft.append(log_start(6))), OffsetOutOfRange)
-    history.append(lambda draft: draft.append(log_start(5)))
-
-    partition = history.partition()
-    assert (partition.log_start_offset, partition.last_stable_offset) == (5, 5)
-
-
-@pytest.mark.scenario(52)
 @pytest.mark.parametrize("offset", [3, 4, 6])
 def test_the_last_stable_offset_is_never_below_the_log_start(history: History, offset: int) -> None:
     identity = history.init()
@@ -137,26 +121,3 @@ def test_a_transaction_holds_the_stable_offset_only_in_the_partitions_that_it_to
     history.send(history.init(None), transactional_id=None)
 
     assert [history.partition(p).last_stable_offset for p in (0, 1)] == [1, 0]
-
-
-@pytest.mark.further("Partition log and last stable offset")
-def test_the_last_stable_offset_never_moves_back(history: History) -> None:
-    first, second = history.init("first"), history.init("second")
-    seen = []
-    for step in (
-        lambda: history.send(first, transactional_id="first"),
-        lambda: history.send(second, transactional_id="second"),
-        lambda: history.abort(first, "first"),
-        lambda: history.send(first._replace(producer_epoch=1), transactional_id="first"),
-        lambda: history.commit(second, "second"),
-    ):
-        step()
-        seen.append(history.partition().last_stable_offset)
-
-    assert seen == sorted(seen) == [0, 0, 1, 1, 3]
-
-
-@pytest.mark.further("Partition log and last stable offset")
-def test_an_empty_state_has_no_unstable_offset() -> None:
-    assert StoreState().partitions == {}
-    assert History().partition().last_stable_offset == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from eoslog.errors import InvalidEntry, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
+import pytest
+
+from eoslog.errors import InvalidEntry, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.state.entries import HorizonMoved, TopicConfig
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS
 from eoslog.state.partition_state import AbortedTransaction, Control, Outcome
@@ -73,25 +75,7 @@ def test_the_aborted_index_is_kafkas() -> None:
     ]
 
 
-def test_the_last_stable_offset_is_the_first_offset_of_the_earliest_open_transaction() -> None:
-    history = History()
-    writers = Writers(history)
-    partition = history.partition
-
-    writers.alone(4)
-    assert partition().last_stable_offset == partition().high_watermark == 4
-    writers.txn("p1", 5)
-    assert partition().last_stable_offset == 4
-    writers.alone(3)
-    writers.txn("p2", 2)
-    writers.txn("p1", 4)
-    assert (partition().last_stable_offset, partition().high_watermark) == (4, 18)
-    writers.end("p1", "commit")
-    assert partition().last_stable_offset == 12
-    writers.end("p2", "abort")
-    assert partition().last_stable_offset == partition().high_watermark == 20
-
-
+@pytest.mark.further("Partition log and last stable offset")
 def test_the_last_stable_offset_never_moves_back() -> None:
     history, _ = kafkas_fixture()
     replay = History()
@@ -113,31 +97,6 @@ def test_a_marker_takes_one_offset_and_settles_the_rows_of_its_transaction_alone
     assert outcomes == [(0, Outcome.ABORTED), (2, Outcome.OPEN), (4, Outcome.ABORTED)]
     assert history.partition().active[-1].control is Control.ABORT
     assert history.partition().next_offset == 5
-
-
-def test_a_repeated_batch_is_answered_with_its_offset_and_takes_no_slot() -> None:
-    history = History()
-    writers = Writers(history)
-    writers.alone(3)
-    writers.alone(2)
-    slot = history.slot
-    batch = history.batch(writers.plain, 3, 2, transactional_id=None)
-
-    error = history.refused(lambda draft: draft.append(batch).base_offset)
-
-    assert isinstance(error, DuplicateBatch)
-    assert error.base_offset == 3
-    assert history.slot == slot
-
-
-def test_sequences_are_kept_per_partition() -> None:
-    history = History()
-    identity = history.init(None)
-
-    history.send(identity, 0, 5, transactional_id=None, partition=0)
-    history.send(identity, 0, 5, transactional_id=None, partition=1)
-
-    assert [history.partition(p).next_offset for p in range(2)] == [5, 5]
 
 
 def test_unknown_topics_and_partitions_are_refused() -> None:
@@ -207,16 +166,6 @@ def test_a_seal_cuts_no_batch() -> None:
     entry = history.seal_entry(2)
 
     assert isinstance(history.refused(lambda draft: draft.append(entry)), InvalidEntry)
-
-
-def test_a_segment_is_sealed_once() -> None:
-    history = History()
-    writers = Writers(history)
-    writers.alone(3)
-    entry = history.seal_entry(3)
-    history.append(lambda draft: draft.append(entry))
-
-    assert isinstance(history.refused(lambda draft: draft.append(entry)), OffsetOutOfRange)
 
 
 def test_a_seal_leaves_no_gap_and_is_not_empty() -> None:

@@ -233,6 +233,7 @@ def test_the_commit_leaves_out_what_belongs_to_topics_deleted_meanwhile() -> Non
     assert set(history.state.groups) == {"h"}
 
 
+@pytest.mark.scenario(160)
 def test_an_offset_that_the_group_committed_after_the_prepare_is_the_newer_one() -> None:
     history = History()
     identity = history.init()
@@ -247,6 +248,7 @@ def test_an_offset_that_the_group_committed_after_the_prepare_is_the_newer_one()
     assert [history.state.groups[name].offsets[PLACE].offset for name in "gh"] == [50, 5]
 
 
+@pytest.mark.further("Offsets and tools")
 @pytest.mark.parametrize("order", [("early", "late"), ("late", "early")])
 def test_of_two_offsets_that_were_prepared_the_later_one_stays_whichever_commits_first(order: tuple[str, str]) -> None:
     history = History()
@@ -269,21 +271,6 @@ def test_the_groups_offset_is_pending_until_the_end_and_only_where_it_was_prepar
     assert pending_partitions(history.state, "other") == set()
     history.commit(identity)
     assert pending_partitions(history.state, "g") == set()
-
-
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_a_repeated_end_gets_its_epoch_the_other_is_refused(
-    outcome: str,
-) -> None:
-    history = History()
-    identity = eager(history)
-    after = history.end(identity, outcome)
-    slot = history.slot
-
-    assert history.end(identity, outcome) == after
-    assert history.slot == slot
-    other = "abort" if outcome == "commit" else "commit"
-    assert isinstance(end_refused(history, identity, other), InvalidTxnState)
 
 
 # The log and its checkpoints

@@ -8,7 +8,6 @@ import pytest
 
 from eoslog.errors import (
     InvalidEntry,
-    InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTransactionTimeout,
@@ -29,47 +28,10 @@ from eoslog.state.producer_ids import (
     task_producer_id,
 )
 from eoslog.state.state_machine import encode_entry
-from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import ProducerInitialized
 from eoslog.state.transaction_requests import InitProducerId
 from tests.unit.state.answers import is_inert
 from tests.unit.state.histories import NOBODY, History
-
-
-def test_a_new_transactional_id_begins_at_epoch_0_with_the_id_of_its_slot() -> None:
-    history = History()
-
-    identity = history.init()
-
-    assert identity == (history.slot << 20, 0)
-    assert history.transaction().state is TransactionState.EMPTY
-
-
-def test_without_a_transactional_id_each_init_gives_out_a_new_id() -> None:
-    history = History()
-
-    first, second = history.init(None), history.init(None)
-
-    assert first.producer_id != second.producer_id
-    assert (first.producer_epoch, second.producer_epoch) == (0, 0)
-    assert set(history.state.producers) == {first.producer_id, second.producer_id}
-
-
-def test_an_init_that_expects_the_current_epoch_moves_it_on() -> None:
-    history = History()
-    first = history.init()
-
-    assert history.init(expected=first) == (first.producer_id, 1)
-    assert history.transaction().last_producer_epoch == 0
-
-
-def test_an_init_that_expects_another_producer_id_is_fenced() -> None:
-    history = History()
-    history.init()
-
-    error = history.refused(lambda draft: init(draft, expected=ProducerIdentity(77, 0)))
-
-    assert isinstance(error, ProducerFenced)
 
 
 def test_a_repeated_init_is_fenced_once_its_successor_has_a_transaction_open() -> None:
@@ -241,6 +203,7 @@ def test_a_transactional_id_must_be_printable_and_short(transactional_id: str) -
     assert isinstance(History().refused(lambda draft: init(draft, transactional_id)), Exception)
 
 
+@pytest.mark.scenario(87)
 @pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TRANSACTION_TIMEOUT_MS + 1])
 def test_a_timeout_out_of_range_is_refused(timeout_ms: int) -> None:
     error = History().refused(lambda draft: InitProducerId("tx", timeout_ms=timeout_ms, time_ms=0).take(draft))
@@ -258,30 +221,7 @@ def test_a_batch_of_an_unregistered_id_is_refused() -> None:
     assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
 
 
-def test_a_batch_of_an_unknown_or_foreign_id_is_refused() -> None:
-    history = History()
-    identity = history.init()
-
-    for batch in (
-        history.batch(identity, transactional_id="unknown"),
-        history.batch(ProducerIdentity(12345, 0)),
-        history.batch(history.init(None)),
-    ):
-        assert isinstance(history.refused(lambda draft, b=batch: draft.append(b).base_offset), InvalidProducerIdMapping)
-
-
-def test_a_producer_whose_transaction_timed_out_learns_that_and_not_that_it_was_fenced() -> None:
-    history = History()
-    identity = history.init()
-    history.send(identity)
-    history.now_ms += 60_001
-    assert history.abort_timed_out() == ["tx"]
-
-    late = history.batch(identity, 1)
-
-    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), InvalidProducerEpoch)
-
-
+@pytest.mark.scenario(138)
 def test_after_expiry_the_same_transactional_id_gets_a_new_producer_id() -> None:
     history = History()
     first = history.init()

@@ -49,6 +49,7 @@ def test_an_init_raises_the_epoch_by_one_and_knows_of_none_before(history: Histo
 @pytest.mark.scenario(80)
 @pytest.mark.parametrize("step", ["init", "abort", "commit"])
 def test_an_exhausted_epoch_is_never_raised(history: History, step: str) -> None:
+    """KAFKA-18660: the end must answer the new identity."""
     history.init()
     exhausted = history.at_epoch(LAST_USABLE_EPOCH)
     if step == "init":

@@ -35,7 +35,7 @@ def test_of_all_states_only_an_open_transaction_times_out(history: History) -> N
     assert history.abort_timed_out() == [ids[S.ONGOING]]
 
 
-@pytest.mark.scenario(96)
+@pytest.mark.scenario(96, 98)
 def test_ids_at_rest_expire_and_an_open_one_does_not(history: History) -> None:
     ids = in_each_state(history)
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from eoslog.errors import (
     InvalidEntry,
-    InvalidProducerEpoch,
     InvalidTxnState,
     ProducerFenced,
     StagedFilesExpired,
@@ -18,7 +15,7 @@ from eoslog.errors import (
 from eoslog.state.draft import Draft
 from eoslog.state.entries import HorizonMoved
 from eoslog.state.partition_state import Outcome
-from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
@@ -29,8 +26,7 @@ from eoslog.state.transaction_requests import (
     TransactionContent,
     end_request,
 )
-from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
-from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
+from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of
 
 
 def ongoing(history: History) -> ProducerIdentity:
@@ -52,19 +48,6 @@ def kept(history: History) -> ProducerIdentity:
 def refused(history: History, identity: ProducerIdentity, outcome: str) -> type[Exception]:
     request = end_request("tx", identity, outcome, time_ms=history.now_ms)
     return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
-
-
-@pytest.mark.parametrize("reach", [ongoing, prepared, kept])
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity], outcome: str) -> None:
-    history = History()
-    identity = reach(history)
-
-    after = history.end(identity, outcome)
-
-    assert after == (identity.producer_id, identity.producer_epoch + 1)
-    assert history.transaction().partitions == frozenset()
-    assert "tx" not in history.state.ongoing
 
 
 @pytest.mark.further("Transaction metadata")
@@ -100,6 +83,7 @@ def test_a_batch_begins_a_transaction_and_further_ones_belong_to_it() -> None:
     assert {place.partition for place in transaction.partitions} == {0, 1}
 
 
+@pytest.mark.scenario(118)
 def test_every_partition_with_rows_gets_one_control_row_and_no_other() -> None:
     history = History(partitions=3)
     identity = history.init()
@@ -115,6 +99,7 @@ def test_every_partition_with_rows_gets_one_control_row_and_no_other() -> None:
     assert all(batch.end_slot == history.slot for p in (0, 2) for batch in history.partition(p).active)
 
 
+@pytest.mark.scenario(114)
 def test_a_timed_out_transaction_is_aborted_and_its_commit_refused() -> None:
     history = History()
     identity = ongoing(history)
@@ -126,29 +111,6 @@ def test_a_timed_out_transaction_is_aborted_and_its_commit_refused() -> None:
     assert history.transaction().last_end_reason == "timeout"
     assert refused(history, identity, "commit") is TransactionAborted
     assert history.abort(identity) == (identity.producer_id, identity.producer_epoch + 1)
-
-
-def test_a_commit_that_comes_before_the_timeout_wins() -> None:
-    history = History()
-    identity = ongoing(history)
-    history.now_ms += 120_000
-    history.commit(identity)
-
-    assert history.abort_timed_out() == []
-
-
-def test_an_init_after_a_timeout_fences_the_late_producer() -> None:
-    history = History()
-    identity = ongoing(history)
-    history.now_ms += 60_001
-    history.abort_timed_out()
-    with pytest.raises(InvalidProducerEpoch):
-        check_identity(history.state, "tx", identity)
-
-    history.init()
-
-    with pytest.raises(ProducerFenced):
-        check_identity(history.state, "tx", identity)
 
 
 def test_several_timed_out_transactions_roll_over_in_one_record() -> None:
@@ -181,40 +143,6 @@ def test_a_roll_over_waits_for_a_free_producer_id() -> None:
     assert history.append(init_and_sweep) == []
     assert history.transaction("late").state is TransactionState.ONGOING
     assert history.append(send_and_sweep) == ["late"]
-
-
-def test_an_administrator_aborts_what_is_open_and_what_its_producer_still_sends_is_refused() -> None:
-    history = History()
-    identity = ongoing(history)
-
-    assert history.abort_by_admin() is True
-    assert history.abort_by_admin() is False
-    late = history.batch(identity, 2)
-    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), InvalidProducerEpoch)
-
-
-def test_a_transaction_ends_without_the_topics_that_were_deleted_meanwhile() -> None:
-    history = History()
-    history.append(lambda draft: draft.append(topic_created("other", OTHER_TOPIC_ID, 1)))
-    identity = ongoing(history)
-    history.send(identity, topic_id=OTHER_TOPIC_ID)
-    history.delete_topic()
-    history.append(lambda draft: draft.append(topic_created("t", "c" * 32, 1)))
-
-    history.commit(identity)
-
-    assert history.partition(0, OTHER_TOPIC_ID).next_offset == 2
-    assert history.partition(0, "c" * 32).next_offset == 0
-
-
-def test_a_transaction_whose_only_topic_was_deleted_ends_all_the_same() -> None:
-    history = History()
-    identity = ongoing(history)
-    history.delete_topic()
-
-    history.abort(identity)
-
-    assert history.transaction().state is TransactionState.COMPLETE_ABORT
 
 
 def test_staged_batches_get_offsets_and_their_control_row_in_the_slot_that_commits() -> None:
@@ -312,24 +240,3 @@ def test_an_end_that_claims_what_it_does_not_get_is_invalid(change: dict[str, ob
 
     assert history.is_invalid(decode_entry(branch.records[-1][0] | change))
     assert not history.is_invalid(decode_entry(branch.records[-1][0]))
-
-
-def test_states_are_entered_as_kafka_allows_and_prepare_is_never_at_rest() -> None:
-    history = History()
-    identity = ongoing(history)
-    transaction = history.transaction()
-
-    passed = (TransactionState.PREPARE_EPOCH_FENCE, TransactionState.PREPARE_ABORT)
-    assert transit(transaction, *passed) is TransactionState.PREPARE_ABORT
-    for illegal in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.DEAD):
-        with pytest.raises(InvalidTxnState):
-            transit(transaction, illegal)
-    history.commit(identity)
-    with pytest.raises(InvalidTxnState):
-        transit(history.transaction(), TransactionState.PREPARE_COMMIT)
-    assert {state for state, before in VALID_PREVIOUS_STATES.items() if TransactionState.ONGOING in before} == {
-        TransactionState.ONGOING,
-        TransactionState.PREPARE_COMMIT,
-        TransactionState.PREPARE_ABORT,
-        TransactionState.PREPARE_EPOCH_FENCE,
-    }

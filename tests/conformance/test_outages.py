@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import (
-    CommitStateUnknown,
     DeliveryTimedOut,
-    IllegalState,
     RequestTimedOut,
     RetriableError,
-    TransactionAbortable,
 )
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
@@ -32,42 +29,6 @@ def in_transaction(stage: Stage, store: Store) -> Producer:
     return producer
 
 
-@pytest.mark.scenario(127)
-def test_an_init_ends_in_its_time_while_nothing_answers(stage: Stage) -> None:
-    store = stage.process()
-    producer = store.producer("tx", max_block_ms=MAX_BLOCK_MS)
-    faulty(store).go_down()
-    began_ms = stage.world.time_ms
-
-    with pytest.raises(RequestTimedOut):
-        producer.init_transactions()
-
-    assert MAX_BLOCK_MS <= stage.world.time_ms - began_ms < 2 * MAX_BLOCK_MS
-    with pytest.raises(IllegalState):
-        producer.begin_transaction()
-    producer.close()
-
-
-@pytest.mark.scenario(127, 139)
-@pytest.mark.parametrize("call", ["flush", "commit", "abort"])
-def test_a_call_ends_in_its_time_while_nothing_answers_and_the_producer_can_be_closed(stage: Stage, call: str) -> None:
-    store = stage.process()
-    producer = in_transaction(stage, store)
-    faulty(store).go_down()
-    began_ms = stage.world.time_ms
-
-    with pytest.raises(RequestTimedOut):
-        producer.flush() if call == "flush" else CALLS[call](producer)
-
-    assert MAX_BLOCK_MS <= stage.world.time_ms - began_ms < 2 * MAX_BLOCK_MS
-    producer.close(timeout=0)
-    with pytest.raises(IllegalState):
-        producer.begin_transaction()
-    faulty(store).heal()
-    transaction(stage.producer(), "commit", "3")
-    assert stage.shown() == [b"3"]
-
-
 @pytest.mark.scenario(127, 139)
 def test_offsets_are_accepted_in_an_outage_and_their_commit_times_out(
     stage: Stage,
@@ -87,27 +48,6 @@ def test_offsets_are_accepted_in_an_outage_and_their_commit_times_out(
     committed = stage.cold().consumer("g").committed([PLACE])[PLACE]
     assert committed is not None
     assert committed.offset == 110
-
-
-@pytest.mark.scenario(91, 119, 127, 139)
-@pytest.mark.parametrize("lands", [True, False])
-@pytest.mark.parametrize("call", ["commit", "abort"])
-def test_an_end_that_timed_out_is_repeated_and_no_other_call_is_allowed(stage: Stage, call: str, lands: bool) -> None:
-    store = stage.process()
-    producer = in_transaction(stage, store)
-    producer.flush()
-    faulty(store).lose_answers(SLOTS, lands=lands)
-    with pytest.raises(CommitStateUnknown):
-        CALLS[call](producer)
-    for other in set(CALLS) - {call, "close"}:
-        with pytest.raises(IllegalState):
-            CALLS[other](producer)
-    faulty(store).heal()
-
-    CALLS[call](producer)
-
-    transaction(producer, "commit", "3")
-    assert stage.shown() == ([b"1", b"2", b"3"] if call == "commit" else [b"3"])
 
 
 @pytest.mark.usefixtures("files_are_objects")
@@ -136,23 +76,6 @@ def test_after_a_failed_send_the_abort_raises_the_epoch_only(stage: Stage, lost:
     assert stage.shown() == [b"4", b"5", b"6", b"7", b"8"]
     (known,) = stage.cold().admin.describe_producers("topic2", 0)
     assert (known.producer_id, known.producer_epoch) == (producer_id, producer.producer_epoch)
-
-
-@pytest.mark.scenario(132)
-def test_a_transaction_whose_send_failed_cannot_commit(stage: Stage) -> None:
-    store = stage.process()
-    producer = stage.producer(store=store, max_block_ms=MAX_BLOCK_MS, delivery_timeout_ms=MAX_BLOCK_MS)
-    producer.begin_transaction()
-    send(producer, "1")
-    faulty(store).go_down()
-    with pytest.raises(DeliveryTimedOut):
-        producer.flush()
-    faulty(store).heal()
-
-    with pytest.raises(TransactionAbortable):
-        producer.commit_transaction()
-
-    assert stage.shown() == []
 
 
 @pytest.mark.further("End to end")

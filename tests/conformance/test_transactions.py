@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import IllegalState
 from eoslog.state.names import TopicPartition
 from tests.conformance.end_to_end import PARTITIONS, TOPICS, Stage, polled, send, transaction
 from tests.unit.support.world import World, faulty
@@ -62,17 +61,6 @@ def test_a_read_committed_consumer_sees_nothing_undecided(stage: Stage) -> None:
         assert set(committed.offsets_for_times(dict.fromkeys(FIRST, visible_ms)).values()) == {(0, visible_ms)}
         latest = uncommitted.offsets_for_times(dict.fromkeys(FIRST, visible_ms + 2))
         assert set(latest.values()) == {(3, visible_ms + 2)}
-
-
-@pytest.mark.scenario(130)
-def test_a_producer_is_initialised_once_and_stays_as_it_is(stage: Stage) -> None:
-    producer = stage.producer()
-    with pytest.raises(IllegalState):
-        producer.init_transactions()
-
-    transaction(producer, "commit", "v")
-
-    assert stage.shown() == [b"v"]
 
 
 @pytest.mark.further("End to end")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
-from eoslog.state.jobs import TakeOverJob
 from tests.spark.driver_process import StartDriver
 from tests.spark.streams import NUMBERS, make_topics, numbers, produce
 
@@ -109,31 +108,6 @@ def test_a_backfill_that_failed_after_it_landed_is_not_repeated(
     backfill(spark, root, transactionalId="backfill", txnVersion=1)
 
     assert numbers(store) == list(range(10))
-
-
-@pytest.mark.slow
-def test_a_newer_run_of_a_job_fences_the_older(spark: SparkSession, store: eoslog.Store, root: str) -> None:
-    def wait_for_the_newer_run(batches: Any) -> Any:
-        import eoslog as library
-
-        other = library.connect(root)
-        if other.admin.describe_transaction("job").producer_epoch == 0:
-            other.append(TakeOverJob("job", "newer", None, other.now_ms()))
-        yield from batches
-
-    rows = spark.range(10).selectExpr("id as n").mapInArrow(wait_for_the_newer_run, "n bigint")
-
-    with pytest.raises(Exception, match=r"EOSLOG_PRODUCER_FENCED.*another run has taken this job over"):
-        rows.write.format("eoslog").option("topic", "out").option("transactionalId", "job").mode("append").save(root)
-
-    assert numbers(store) == []
-
-
-def test_a_version_without_an_application_is_refused(spark: SparkSession, store: eoslog.Store, root: str) -> None:
-    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*needs option 'transactionalId' or 'txnAppId'"):
-        backfill(spark, root, txnVersion=1)
-    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*needs option 'txnVersion'"):
-        backfill(spark, root, txnAppId="a")
 
 
 def test_for_each_batch_writes_once_and_refuses_versions_counted_anew(

@@ -44,13 +44,6 @@ def newest_slot(store: eoslog.Store) -> int:
     return store.read(lambda state, slot: slot)
 
 
-def forget_last_commit(checkpoint: Path) -> None:
-    """As if Spark had died after the sink's commit and before its own."""
-    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()
-    last.with_name(f".{last.name}.crc").unlink()
-
-
 @pytest.mark.pyspark("4.1")
 def test_each_micro_batch_replaces_the_topic_in_one_slot(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
@@ -65,23 +58,6 @@ def test_each_micro_batch_replaces_the_topic_in_one_slot(
     assert newest_slot(store) == before + 1
     assert counted(store.scan("counts")) == [(False, 15), (True, 16)]
     assert counted(planned_before) == [(False, 5), (True, 5)]
-
-
-@pytest.mark.slow
-@pytest.mark.pyspark("4.1")
-def test_a_micro_batch_that_is_replayed_replaces_nothing(
-    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
-) -> None:
-    count(spark, root, tmp_path / "checkpoint")
-    forget_last_commit(tmp_path / "checkpoint")
-    with store.producer() as producer:
-        producer.send_table("counts", pa.table({"even": [True], "rows": [99]}, schema=COUNTS))
-    before = newest_slot(store)
-
-    count(spark, root, tmp_path / "checkpoint")
-
-    assert newest_slot(store) == before
-    assert counted(store.scan("counts")) == [(False, 5), (True, 5), (True, 99)]
 
 
 @pytest.mark.pyspark("4.1")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import eoslog
 from eoslog.read.predicate_rows import is_wanted
 from eoslog.read.predicate_text import compile_predicate
-from pyspark_eoslog import topic_schema
 from tests.unit.read.sql_conditions import COLUMNS, SIMPLE
 from tests.unit.read.test_predicate_rows import TOPIC, rows_with, table_of
 
@@ -42,17 +39,3 @@ def test_each_condition_is_true_of_the_rows_that_spark_says(spark: SparkSession,
         for index, text in enumerate(texts):
             wanted = is_wanted(compile_predicate(text, TOPIC), batch).fill_null(False).to_pylist()
             assert wanted == [row[index] for row in told], text
-
-
-@pytest.mark.slow
-def test_option_predicate_gives_the_rows_of_where(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.range(1000).selectExpr("id", "id % 7 AS remainder", "if(id % 3 = 0, NULL, cast(id AS string)) AS name")
-    store = eoslog.connect(str(tmp_path / "store"))
-    store.admin.create_topic("t", partitions=3, schema=topic_schema(rows.schema))
-    rows.repartition(4, "remainder").write.format("eoslog").option("topic", "t").mode("append").save(store.url)
-    everything = spark.read.format("eoslog").option("topic", "t").load(store.url)
-
-    for predicate in ("remainder IN (2, 5) AND name LIKE '1%'", "name IS NULL AND `_offset` < 20", "id > 990.5"):
-        found = spark.read.format("eoslog").option("topic", "t").option("predicate", predicate).load(store.url)
-        assert sorted(found.collect()) == sorted(everything.where(predicate).collect())
-        assert found.count() > 0

@@ -129,18 +129,6 @@ def test_a_native_scan_does_not_depend_on_settings(
         assert table.toDF(latest_by_key=True).count() == 2
 
 
-@pytest.mark.slow
-def test_text_of_large_arrow_types_is_written_and_read(spark: SparkSession, store: eoslog.Store, root: str) -> None:
-    store.admin.create_topic("records")
-    header = "array(struct('h' as key, cast('x' as binary) as value))"
-    with setting(spark, "spark.sql.execution.arrow.useLargeVarTypes", "true"):
-        append(spark.sql(f"select 'records' topic, 'k' key, 'v' value, {header} headers"), root)
-        read = spark.read.format("eoslog").options(topic="records", includeHeaders="true").load(root)
-        (row,) = read.select("key", "value", "headers").collect()
-
-    assert (row.key, row.value, row.headers) == (b"k", b"v", [(b"h".decode(), b"x")])
-
-
 def test_a_store_that_was_removed_is_created_again_by_the_same_session(spark: SparkSession, tmp_path: Path) -> None:
     import shutil
 

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
-import eoslog
-from tests.spark.streams import NUMBERS, copy_stream, make_topics, numbers, produce
+from tests.spark.streams import copy_stream, make_topics, numbers, produce
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 def run(spark: SparkSession, root: str, checkpoint: Path, **source: Any) -> list[int]:
@@ -52,31 +50,6 @@ def test_a_consumer_group_shows_the_lag_of_a_stream(spark: SparkSession, root: s
     assert numbers(store) == list(range(60))
 
 
-@pytest.mark.slow
-@pytest.mark.pyspark("4.2")
-def test_a_consumer_group_shows_no_micro_batch_that_failed(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    store = make_topics(root)
-    produce(store, 0, 10)
-    fails = True
-
-    def write(rows: DataFrame, batch_id: int) -> None:
-        if fails:
-            raise ValueError("told to fail")
-
-    source = {"topic": "in", "startingOffsets": "earliest", "groupId": "each"}
-    rows = spark.readStream.format("eoslog").options(**source).load(root)
-    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    for _ in range(2):
-        with pytest.raises(Exception, match="told to fail"):
-            query.trigger(availableNow=True).start().awaitTermination()
-        assert store.admin.list_consumer_groups() == []
-    fails = False
-
-    query.trigger(availableNow=True).start().awaitTermination()
-
-    assert {each.lag for each in store.admin.describe_consumer_group("each").partitions} == {0}
-
-
 @pytest.mark.pyspark("4.2")
 def test_a_limit_parts_what_there_is(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
@@ -99,26 +72,6 @@ def test_a_snapshot_stream_takes_whole_transactions(spark: SparkSession, root: s
 
     assert rows == [20, 20, 20]
     assert numbers(store) == list(range(60))
-
-
-@pytest.mark.slow
-@pytest.mark.pyspark("4.1")
-def test_a_snapshot_stream_passes_an_open_transaction_by(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    store = make_topics(root)
-    with store.producer("slow") as slow:
-        slow.init_transactions()
-        slow.begin_transaction()
-        slow.send_table("in", pa.table({"n": [1000]}, schema=NUMBERS))
-        slow.flush()
-        produce(store, 0, 5)
-
-        run(spark, root, tmp_path / "snapshot", isolationLevel="snapshot")
-        assert numbers(store) == [0, 1, 2, 3, 4]
-
-        slow.commit_transaction()
-    run(spark, root, tmp_path / "snapshot", isolationLevel="snapshot")
-
-    assert numbers(store) == [0, 1, 2, 3, 4, 1000]
 
 
 @pytest.mark.pyspark("4.1")
@@ -150,47 +103,3 @@ def test_the_checkpoint_is_readable_and_names_the_topic_id(spark: SparkSession, 
         "topics": {"in": {"topic_id": store.admin.describe_topic("in").topic_id, **ends}},
         "began": {"topics": {"in": dict.fromkeys(ends, 0)}},
     }
-
-
-@pytest.mark.slow
-@pytest.mark.pyspark("4.1")
-def test_a_topic_that_was_created_again_ends_the_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    store = make_topics(root)
-    produce(store, 0, 10)
-    run(spark, root, tmp_path / "checkpoint")
-    store.admin.delete_topic("in")
-    store.admin.create_topic("in", partitions=2, schema=NUMBERS, key="n")
-    produce(store, 0, 20)
-
-    with pytest.raises(Exception, match=r"topic in .*was deleted"):
-        run(spark, root, tmp_path / "checkpoint")
-
-    assert numbers(store) == list(range(10))
-
-
-def test_options_of_batches_are_refused(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    make_topics(root)
-
-    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*endingOffsets"):
-        run(spark, root, tmp_path / "checkpoint", endingOffsets="latest")
-
-
-@pytest.mark.slow
-def test_a_stream_reads_several_topics_of_records(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    store = eoslog.connect(root)
-    for topic in ("a", "b"):
-        store.admin.create_topic(topic)
-        with store.producer() as producer:
-            producer.send(topic, value=topic.encode())
-    rows = (
-        spark.readStream.format("eoslog")
-        .option("subscribe", "a,b")
-        .option("startingOffsets", '{"a": {"0": -2}, "b": {"0": 0}}')
-        .load(root)
-    )
-
-    query = rows.writeStream.format("memory").queryName("several").trigger(availableNow=True).start()
-    query.awaitTermination()
-
-    found = spark.table("several").collect()
-    assert sorted((row.topic, bytes(row.value), row.offset) for row in found) == [("a", b"a", 0), ("b", b"b", 0)]

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from eoslog import errors
-from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken
@@ -128,21 +127,6 @@ def test_a_poll_without_topics_or_a_negative_timeout_is_refused(store: Store) ->
         assigned(store).poll(-1)
 
 
-def test_rows_of_sealed_segments_come_like_others(store: Store, world: World) -> None:
-    from eoslog.state.entries import TopicConfig
-
-    store.admin.create_topic("s", config=TopicConfig(segment_batches=2))
-    with store.producer() as producer:
-        for number in range(7):
-            producer.send("s", b"%d" % number)
-            producer.flush()
-    assert seal_segments(store)
-    consumer = world.process().consumer(auto_offset_reset="earliest", max_poll_records=2)
-    consumer.assign([TopicPartition("s", 0)])
-
-    assert [record.offset for _ in range(4) for record in consumer.poll(0)] == list(range(7))
-
-
 def test_rows_of_columns_come_as_dicts_with_their_key(store: Store, world: World) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
     store.admin.create_topic("keyed", schema=schema, key="id")
@@ -162,34 +146,6 @@ def test_rows_of_columns_come_as_dicts_with_their_key(store: Store, world: World
         ("plain", 0, 0, world.time_ms, None, one, ()),
         ("plain", 0, 1, world.time_ms, None, none, ()),
     ]
-
-
-@pytest.mark.usefixtures("files_are_objects")
-def test_a_damaged_file_is_reported_in_order_and_can_be_skipped(store: Store) -> None:
-    send(store, b"1")
-    send(store, b"2")
-    send(store, b"3")
-    damaged = store.scan("t").planned_files()[1].path
-    store.object_store.put(damaged, b"x" * len(store.object_store.get(damaged).body))
-    consumer = assigned(store)
-
-    assert taken(consumer.poll(0)) == [b"1"]
-    with pytest.raises(errors.CorruptRecord):
-        consumer.poll(0)
-    consumer.seek(T0, consumer.position(T0) + 1)
-    assert taken(consumer.poll(0)) == [b"3"]
-
-
-def test_a_poll_that_the_store_did_not_answer_loses_nothing(store: Store) -> None:
-    send(store, b"1", b"2")
-    consumer = assigned(store)
-    faulty(store).lose_answers("nothing", lands=False)
-    faulty(store)._down = True
-    with pytest.raises(errors.RetriableError):
-        consumer.poll(0)
-    faulty(store).heal()
-
-    assert taken(consumer.poll(0)) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])

@@ -42,19 +42,6 @@ def test_latest_under_read_committed_is_the_last_stable_offset(store: Store) -> 
     assert (committed.end_offsets([T0]), uncommitted.end_offsets([T0])) == ({T0: 2}, {T0: 4})
 
 
-def test_an_offset_outside_the_partition_is_reset_by_the_policy(store: Store) -> None:
-    send(store, b"1", b"2")
-    earliest, latest, none = (assigned(store, T0, auto_offset_reset=each) for each in ("earliest", "latest", "none"))
-    for consumer in (earliest, latest, none):
-        consumer.seek(T0, 99)
-
-    assert taken(earliest.poll(0)) == [b"1", b"2"]
-    assert latest.poll(0) == []
-    assert latest.position(T0) == 2
-    with pytest.raises(errors.OffsetOutOfRange):
-        none.poll(0)
-
-
 # Moving about
 
 
@@ -101,15 +88,6 @@ def test_a_partition_that_is_not_assigned_cannot_be_moved(store: Store, call: st
             "seek_to_beginning": lambda: consumer.seek_to_beginning([T1]),
             "seek_to_end": lambda: consumer.seek_to_end([T1]),
         }[call]()
-
-
-def test_lag_counts_the_offsets_up_to_the_end_of_what_is_visible(store: Store) -> None:
-    transaction(store, "commit", b"1", b"2")
-    transaction(store, "open", b"3")
-    consumer = assigned(store, T0, max_poll_records=1)
-    assert consumer.lag() == {T0: 3}
-    consumer.poll(0)
-    assert consumer.lag() == {T0: 2}
 
 
 # Looking up

@@ -13,7 +13,6 @@ import pytest
 from eoslog.consumer.consumer import Consumer
 from eoslog.errors import (
     InvalidRequest,
-    UnstableOffsetCommit,
 )
 from eoslog.producer.producer import Producer
 from eoslog.session.positions import GroupMetadata
@@ -79,25 +78,6 @@ def test_offsets_of_an_open_transaction_show_to_nobody_and_count_at_its_commit(s
 
     assert committed(store) == [100, 111, 201, 211]
     assert [reader(store).position(place) for place in PLACES] == [100, 111, 201, 211]
-
-
-@pytest.mark.scenario(160)
-def test_a_consumer_waits_for_a_prepared_transaction_that_may_set_its_offset(store: Store) -> None:
-    producer = sending(store, PENDING)
-    producer.prepare_transaction()
-    waiting = reader(store)
-
-    assert committed(store) == [100, 110, 200, None]
-    assert waiting.position(FOO_0) == 100
-    for place in PENDING:
-        with pytest.raises(UnstableOffsetCommit):
-            waiting.position(place)
-    assert {record.topic for record in waiting.poll(0)} == {"foo"}
-
-    producer.commit_transaction()
-
-    assert committed(store) == [100, 111, 201, 211]
-    assert [waiting.position(place) for place in PENDING] == [111, 201, 211]
 
 
 @pytest.mark.further("Offsets and tools")
@@ -169,22 +149,6 @@ def test_a_pending_offset_blocks_no_other_group_and_no_other_partition(store: St
     by_hand = reader(store)
     by_hand.seek(FOO_1, 50)
     assert by_hand.position(FOO_1) == 50
-
-
-@pytest.mark.parametrize("offset", [None, 1.5, -1, "7"])
-def test_offsets_that_are_none_are_refused_before_anything_is_sent(store: Store, offset: object) -> None:
-    given = {TopicPartition("foo", 0): offset}
-    with store.producer("tx") as producer, store.consumer("new") as consumer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        consumer.assign([TopicPartition("foo", 0)])
-
-        for call in (lambda: producer.send_offsets_to_transaction(given, "new"), lambda: consumer.commit(given)):  # type: ignore[arg-type]
-            with pytest.raises(InvalidRequest, match=r"must be a whole number, 0 or more\. Leave out a partition"):
-                call()
-        producer.commit_transaction()
-
-    assert "new" not in [each.group_id for each in store.admin.list_consumer_groups()]
 
 
 def test_a_list_of_partitions_is_no_mapping_of_offsets(store: Store) -> None:

@@ -38,16 +38,6 @@ def test_members_share_the_partitions_and_a_third_has_none(store: Store, world: 
     assert {consumer.group_metadata().generation for consumer in consumers} == {3}
 
 
-def test_each_record_goes_to_one_member(store: Store, world: World) -> None:
-    first, second = member(world), member(world)
-    send(store, b"a", b"b", partition=0)
-    send(store, b"c", partition=1)
-
-    records = first.poll(0) + second.poll(0)
-
-    assert sorted(record.value for record in records) == [b"a", b"b", b"c"]
-
-
 def test_a_member_that_closes_leaves_its_partitions_to_the_others_at_once(store: Store, world: World) -> None:
     first, second = member(world), member(world)
     first.close()
@@ -153,20 +143,6 @@ def test_a_subscription_without_a_group_reads_everything(store: Store, world: Wo
 
         assert sorted(record.value for record in consumer.poll()) == [b"1", b"2"]
         assert consumer.assignment() == {T0, T1}
-
-
-def test_a_topic_created_again_is_read_from_its_beginning(store: Store, world: World) -> None:
-    send(store, b"old")
-    consumer = member(world)
-    consumer.poll(0)
-    consumer.commit()
-    store.admin.delete_topic("t")
-    assert consumer.poll(0) == []
-    assert consumer.assignment() == set()
-    store.admin.create_topic("t")
-    send(store, b"new")
-
-    assert [record.value for record in consumer.poll(0)] == [b"new"]
 
 
 def test_subscribing_and_assigning_exclude_each_other(store: Store) -> None:

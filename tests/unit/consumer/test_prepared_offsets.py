@@ -11,6 +11,7 @@ from tests.unit.support.two_phase import PLACE, begun
 from tests.unit.support.world import World
 
 
+@pytest.mark.scenario(160)
 def test_a_consumer_waits_where_its_offset_is_prepared_and_reads_on_from_there(store: Store, world: World) -> None:
     writer = store.producer()
     for partition in (0, 1):

@@ -93,33 +93,3 @@ def test_a_position_that_is_gone_is_reset_as_the_policy_says(store: Store, posit
     for _ in range(2):
         with pytest.raises(OffsetOutOfRange):
             strict.poll(0)
-
-
-def test_a_read_committed_consumer_takes_the_last_stable_offset_as_the_end(store: Store) -> None:
-    done, undecided = producer_of(store, "done"), producer_of(store, "undecided")
-    send(done, b"0", begin=True)
-    done.commit_transaction()
-    send(undecided, b"2", begin=True)
-    send(done, b"3", begin=True)
-    done.commit_transaction()
-
-    for isolation_level, end in (("read_committed", 2), ("read_uncommitted", 5)):
-        consumer = assigned(store, isolation_level, auto_offset_reset="latest")
-        assert consumer.position(PLACE) == end
-        consumer.seek_to_beginning()
-        assert consumer.position(PLACE) == 0
-        consumer.seek_to_end()
-        assert consumer.position(PLACE) == end
-
-
-def test_an_undecided_row_is_found_by_its_time_only_by_who_reads_uncommitted(store: Store) -> None:
-    done, undecided = producer_of(store, "done"), producer_of(store, "undecided")
-    for producer, timestamp in ((done, 100), (undecided, 200)):
-        producer.begin_transaction()
-        producer.send("t", b"value", partition=0, timestamp=timestamp)
-        producer.flush()
-    done.commit_transaction()
-
-    for isolation_level, offset in (("read_committed", None), ("read_uncommitted", 1)):
-        found = assigned(store, isolation_level).offsets_for_times({PLACE: 150})[PLACE]
-        assert (found.offset if found else None) == offset

@@ -70,26 +70,6 @@ def test_an_end_without_an_answer_is_repeated_and_done_once(store: Store, lands:
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_an_abort_after_a_flush_without_an_answer_leaves_nothing_visible(store: Store, lands: bool) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"1")
-    faulty(store).lose_answers(SLOTS, lands=lands)
-    with pytest.raises(errors.CommitStateUnknown):
-        producer.flush()
-    faulty(store).heal()
-
-    producer.abort_transaction()
-    producer.begin_transaction()
-    producer.send("t", b"2")
-    producer.commit_transaction()
-
-    assert values(store) == [b"2"]
-    assert not store.admin.list_transactions(states=["Ongoing"])
-
-
-@pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize(("staged", "call"), [(False, "commit"), (False, "abort"), (True, "commit"), (True, "prepare")])
 def test_an_end_without_an_answer_that_the_store_then_refuses_is_still_unknown(
     store: Store, lands: bool, staged: bool, call: str
@@ -162,22 +142,6 @@ def test_records_are_written_once_though_their_encoding_was_stopped_half_way(
     producer.flush()
 
     assert values(store) == [b"1", b"2"]
-
-
-@pytest.mark.parametrize("lands", [True, False])
-def test_an_init_without_an_answer_is_repeated(store: Store, lands: bool) -> None:
-    producer = store.producer("tx")
-    faulty(store).lose_answers(SLOTS, lands=lands)
-    with pytest.raises(errors.CommitStateUnknown):
-        producer.init_transactions()
-    faulty(store).heal()
-
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"v")
-    producer.commit_transaction()
-
-    assert values(store) == [b"v"]
 
 
 @pytest.mark.parametrize("lands", [True, False])

@@ -24,27 +24,7 @@ from tests.unit.support.partitions import read
 from tests.unit.support.world import CALLS, World, values
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        *(f"{call}" for call in CALLS if call not in ("init", "close")),
-        *(f"init {call}" for call in ("init", "send", "table", "offsets", "commit", "abort")),
-        *(f"init begin {call}" for call in ("init", "begin")),
-        *(f"init begin commit {call}" for call in ("init", "send", "offsets", "commit", "abort")),
-        *(f"init begin abort {call}" for call in ("init", "send", "offsets", "commit", "abort")),
-        *(f"init close {call}" for call in CALLS if call != "close"),
-    ],
-)
-def test_the_last_of_these_calls_is_illegal(store: Store, calls: str) -> None:
-    producer = store.producer("tx")
-    *before, last = calls.split()
-    for call in before:
-        CALLS[call](producer)
-
-    with pytest.raises(errors.IllegalState):
-        CALLS[last](producer)
-
-
+@pytest.mark.scenario(130)
 def test_a_producer_that_is_initialised_twice_is_told_that_once_is_enough(store: Store) -> None:
     producer = store.producer("tx")
     producer.init_transactions()

@@ -118,6 +118,7 @@ def test_a_retriable_error_leaves_the_same_call_and_a_flush_leaves_all(
     assert allowed_calls(producer_of) == leads_on.get(call, {call}) | {"close"}
 
 
+@pytest.mark.scenario(155)
 @pytest.mark.parametrize("error", ENDS_THE_TRANSACTION)
 @pytest.mark.parametrize("call", ["flush", "prepare", "commit"])
 def test_most_errors_end_the_transaction_and_the_producer_goes_on_after_an_abort(

@@ -13,40 +13,15 @@ from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
     IllegalGeneration,
-    OutOfOrderSequence,
     RequestTimedOut,
     StoreAccessDenied,
     TransactionAbortable,
     UnknownMember,
-    UnknownTopicOrPartition,
 )
-from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.partitions import read
-from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
-
-
-def test_a_transaction_with_rows_for_a_topic_deleted_meanwhile_can_only_be_aborted(store: Store, world: World) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    future = producer.send("t", b"old")
-    other = world.process()
-    other.admin.delete_topic("t")
-    other.admin.create_topic("t")
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        producer.flush()
-    with pytest.raises(errors.TransactionAbortable):
-        producer.commit_transaction()
-    producer.abort_transaction()
-
-    producer.begin_transaction()
-    producer.send("t", b"new")
-    producer.commit_transaction()
-
-    assert values(store) == [b"new"]
-    assert isinstance(future.exception(0), errors.UnknownTopicOrPartition)
+from tests.unit.support.world import SLOTS, World, faulty, values
 
 
 def encoded(text: str) -> bytes:
@@ -105,25 +80,6 @@ def test_a_call_that_is_not_allowed_now_refuses_no_record(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_a_refused_write_ends_the_transaction_and_not_the_producer(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"1")
-    faulty(store).deny("t/")
-    with pytest.raises(errors.StoreAccessDenied):
-        producer.commit_transaction()
-    faulty(store).heal()
-    producer.abort_transaction()
-
-    producer.begin_transaction()
-    producer.send("t", b"2")
-    producer.commit_transaction()
-
-    assert values(store) == [b"2"]
-
-
-@pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("denied", ["t/", SLOTS])
 def test_without_a_transaction_a_refused_write_fails_the_rows_and_not_the_producer(store: Store, denied: str) -> None:
     """The flush tells it of rows that nobody waits for, and no later one writes them."""
@@ -145,67 +101,7 @@ def test_without_a_transaction_a_refused_write_fails_the_rows_and_not_the_produc
     assert values(store) == [b"0", b"3", b"4"]
 
 
-def test_without_a_transaction_rows_for_a_topic_deleted_meanwhile_fail_and_the_producer_goes_on(
-    store: Store, world: World
-) -> None:
-    producer = store.producer()
-    future = producer.send("t", b"old")
-    other = world.process()
-    other.admin.delete_topic("t")
-    other.admin.create_topic("t")
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        producer.flush()
-
-    producer.send("t", b"new")
-    producer.close()
-
-    assert isinstance(future.exception(0), errors.UnknownTopicOrPartition)
-    assert values(store) == [b"new"]
-
-
 PLACE = TopicPartition("t", 0)
-
-
-def with_failed_batch(
-    store: Store, monkeypatch: pytest.MonkeyPatch, error: type[EosLogError], *, call: str = "flush"
-) -> Producer:
-    """A producer whose second batch the log has just refused with ``error``."""
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"written", partition=0)
-    producer.flush()
-    future = producer.send("t", b"refused", partition=0)
-
-    def refuse(*arguments: object, **options: object) -> None:
-        raise error("told by the log")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.log, "append", refuse)
-        with pytest.raises(error):
-            producer.flush() if call == "flush" else CALLS[call](producer)
-    assert isinstance(future.exception(0), error)
-    return producer
-
-
-@pytest.mark.scenario(155)
-@pytest.mark.parametrize("error", [OutOfOrderSequence, StoreAccessDenied, UnknownTopicOrPartition])
-@pytest.mark.parametrize("call", ["flush", "commit", "prepare"])
-def test_after_a_failed_batch_a_commit_is_impossible_and_an_abort_leads_on(
-    store: Store, monkeypatch: pytest.MonkeyPatch, error: type[EosLogError], call: str
-) -> None:
-    producer = with_failed_batch(store, monkeypatch, error, call=call)
-    for again in ("commit", "prepare", "send", "table", "offsets", "begin"):
-        with pytest.raises(TransactionAbortable, match="told by the log"):
-            CALLS[again](producer)
-    producer.flush()
-
-    producer.abort_transaction()
-
-    producer.begin_transaction()
-    producer.send("t", b"next", partition=0)
-    producer.commit_transaction()
-    assert read(store, "t") == [(2, b"next")]
 
 
 @pytest.mark.usefixtures("files_are_objects")

@@ -9,7 +9,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.unit.support.world import CALLS, World, at_last_epoch, values
+from tests.unit.support.world import CALLS, World, values
 
 
 def after(store: Store, calls: str) -> Producer:
@@ -57,19 +57,6 @@ def test_a_second_producer_of_the_same_id_fences_the_first_at_its_next_write(
     assert future.done()
 
 
-def test_records_of_a_fenced_producer_end_with_its_error(store: Store, world: World) -> None:
-    first = store.producer("tx")
-    first.init_transactions()
-    first.begin_transaction()
-    world.process().producer("tx").init_transactions()
-    future = first.send("t", b"zombie")
-
-    with pytest.raises(errors.ProducerFenced):
-        first.flush()
-
-    assert isinstance(future.exception(0), errors.ProducerFenced)
-
-
 @pytest.mark.scenario(152)
 @pytest.mark.parametrize("where", ["outside of a transaction", "in a transaction"])
 @pytest.mark.parametrize("call", ["begin", "send", "offsets", "commit", "abort"])
@@ -104,23 +91,6 @@ def test_a_fenced_producer_can_be_flushed_and_closed_without_an_error(store: Sto
     assert values(store, isolation_level="read_uncommitted") == []
 
 
-def test_a_transaction_past_its_timeout_that_was_ended_refuses_its_producer(store: Store, world: World) -> None:
-    slow = store.producer("slow", transaction_timeout_ms=300)
-    slow.init_transactions()
-    slow.begin_transaction()
-    slow.send("t", b"slow")
-    slow.flush()
-    world.pass_time(600)
-    world.process().producer("other").init_transactions()
-
-    slow.send("t", b"late")
-    with pytest.raises(errors.InvalidProducerEpoch):
-        slow.flush()
-
-    assert values(store) == []
-    assert values(store, isolation_level="read_uncommitted") == [b"slow"]
-
-
 def test_a_transaction_past_its_timeout_that_nobody_ended_may_still_commit(store: Store, world: World) -> None:
     slow = store.producer("slow", transaction_timeout_ms=300)
     slow.init_transactions()
@@ -132,28 +102,6 @@ def test_a_transaction_past_its_timeout_that_nobody_ended_may_still_commit(store
     slow.commit_transaction()
 
     assert values(store) == [b"slow"]
-
-
-def test_a_commit_ends_timed_out_transactions_of_others_in_its_own_slot(store: Store, world: World) -> None:
-    dead = world.process().producer("dead", transaction_timeout_ms=1000)
-    dead.init_transactions()
-    dead.begin_transaction()
-    dead.send("t", b"dead", partition=0)
-    dead.flush()
-    alive = store.producer("alive")
-    alive.init_transactions()
-    alive.begin_transaction()
-    alive.send("t", b"alive", partition=0)
-    alive.flush()
-    world.pass_time(2000)
-    before, slot = store.requests.copy(), store.read(lambda state, slot: slot, refresh=False)
-
-    alive.commit_transaction()
-
-    assert store.requests - before == {"PUT": 1}
-    assert store.read(lambda state, slot: slot) == slot + 1
-    assert values(store) == [b"alive"]
-    assert store.admin.describe_transaction("dead").transaction_state == "COMPLETE_ABORT"
 
 
 def _aborted_by_others(store: Store, world: World, how: str) -> Producer:
@@ -207,25 +155,3 @@ def test_a_producer_whose_id_was_taken_over_after_the_time_out_is_fenced(store: 
         producer.commit_transaction()
     with pytest.raises(errors.ProducerFenced):
         producer.abort_transaction()
-
-
-def test_a_time_out_at_the_last_epoch_changes_producer_ids(store: Store, world: World) -> None:
-    producer = store.producer("tx", transaction_timeout_ms=1000)
-    producer.init_transactions()
-    at_last_epoch(store, producer)
-    producer.begin_transaction()
-    producer.send("t", b"aborted", partition=0)
-    producer.flush()
-    world.pass_time(2000)
-    assert Coordinator(world.process()).abort_timed_out_transactions() == ["tx"]
-    exhausted = producer.producer_id
-
-    with pytest.raises(errors.TransactionAborted):
-        producer.commit_transaction()
-    producer.abort_transaction()
-
-    assert (producer.producer_id != exhausted, producer.producer_epoch) == (True, 0)
-    producer.begin_transaction()
-    producer.send("t", b"next", partition=0)
-    producer.commit_transaction()
-    assert values(store) == [b"next"]

@@ -41,6 +41,7 @@ def call_of(producer: Producer, call: str) -> Any:
     return producer.flush() if call == "flush" else CALLS[call](producer)
 
 
+@pytest.mark.scenario(91, 119, 127)
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("call", ["init", "flush", "commit", "abort"])
 def test_a_call_ends_after_max_block_and_can_be_repeated(store: Store, world: World, call: str, lands: bool) -> None:
@@ -125,25 +126,6 @@ def test_offsets_that_time_out_are_not_in_the_transaction_and_can_be_sent_again(
 
     committed = store.consumer("g").committed([TopicPartition("t", 0), TopicPartition("t", 1)])
     assert [each.offset if each else None for each in committed.values()] == [None, 3]
-
-
-def test_a_third_producer_goes_on_after_an_init_that_timed_out(store: Store, world: World) -> None:
-    first = producer_before("commit", store)
-    broken = world.process()
-    second = broken.producer("tx")
-    faulty(broken).lose_answers(SLOTS, lands=True)
-    with pytest.raises(errors.RequestTimedOut):
-        second.init_transactions()
-    third = world.process().producer("tx")
-    third.init_transactions()
-
-    third.begin_transaction()
-    third.send("t", b"third")
-    third.commit_transaction()
-
-    with pytest.raises(errors.ProducerFenced):
-        first.commit_transaction()
-    assert values(store) == [b"third"]
 
 
 @pytest.mark.parametrize("name", ["max_block_ms", "delivery_timeout_ms"])
@@ -376,6 +358,7 @@ def test_the_delivery_of_later_rows_is_not_counted_from_that_of_earlier_ones(sto
 # Closing
 
 
+@pytest.mark.scenario(127)
 @pytest.mark.parametrize("call", ["init", "flush", "commit", "abort"])
 def test_a_producer_can_be_closed_whatever_timed_out(store: Store, world: World, call: str) -> None:
     producer = producer_before(call, store, max_block_ms=5000)

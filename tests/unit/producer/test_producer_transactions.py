@@ -15,26 +15,9 @@ from eoslog.errors import (
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
-from eoslog.state.store_state import StoreState
 from eoslog.store import Store
 from tests.unit.support.partitions import partition_of, read
 from tests.unit.support.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
-
-
-@pytest.mark.parametrize("staged", [True, False])
-def test_a_commit_shows_everything_and_an_abort_nothing(store: Store, staged: bool) -> None:
-    with store.producer("tx", staged=staged) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        for number in range(4):
-            producer.send("t", b"kept%d" % number, partition=number % 2)
-        producer.commit_transaction()
-        producer.begin_transaction()
-        producer.send("t", b"dropped")
-        producer.flush()
-        producer.abort_transaction()
-
-    assert values(store) == [b"kept0", b"kept1", b"kept2", b"kept3"]
 
 
 def test_uncommitted_rows_show_under_read_uncommitted_if_eager_and_hold_the_lso(store: Store) -> None:
@@ -87,19 +70,6 @@ def test_a_warm_commit_of_small_staged_batches_costs_one_slot(store: Store) -> N
         producer.commit_transaction()
 
     assert store.requests - before == {"PUT": 1}
-
-
-def test_the_last_identity_stands_in_the_state(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"v")
-    producer.commit_transaction()
-
-    def identity(state: StoreState, slot: int) -> tuple[int, int]:
-        return state.transactions["tx"].producer_id, state.transactions["tx"].producer_epoch
-
-    assert store.read(identity) == (producer.producer_id, producer.producer_epoch)
 
 
 PLACES = [TopicPartition("t", 0), TopicPartition("t", 1)]
@@ -402,22 +372,6 @@ def test_futures_are_done_in_the_order_of_the_sends_of_a_partition(store: Store)
     assert done == list(range(20))
 
 
-def test_an_init_at_the_last_epoch_changes_ids_and_fences(store: Store, world: World) -> None:
-    old = initialised(store)
-    at_last_epoch(store, old)
-    old.begin_transaction()
-    old.send("t", b"old", partition=0)
-    old.flush()
-
-    new = initialised(world.process())
-    transact(new, b"new")
-
-    assert new.producer_id != old.producer_id
-    with pytest.raises(errors.ProducerFenced):
-        old.commit_transaction()
-    assert values(store) == [b"new"]
-
-
 @pytest.mark.scenario(35, 134)
 @pytest.mark.parametrize("before", ["", "commit", "abort"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -433,15 +387,3 @@ def test_a_transaction_to_which_nothing_was_given_ends_without_a_request(store: 
     assert producer.producer_epoch == epoch
     transact(producer, b"2")
     assert values(store) == ([b"1", b"2"] if before == "commit" else [b"2"])
-
-
-def test_each_producer_without_transactional_id_has_an_id_of_its_own(store: Store) -> None:
-    ids = set()
-    for number in range(3):
-        with store.producer() as producer:
-            producer.send("t", b"%d" % number)
-            producer.flush()
-            ids.add((producer.producer_id, producer.producer_epoch))
-
-    assert len(ids) == 3
-    assert {epoch for _, epoch in ids} == {0}

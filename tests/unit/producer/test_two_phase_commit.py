@@ -31,29 +31,6 @@ def test_a_prepared_transaction_shows_when_it_is_completed_and_not_before(store:
     assert producer.prepared_transaction is None
 
 
-def test_an_empty_transaction_that_is_prepared_has_a_name_that_no_later_one_has(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    names = []
-    for _ in range(3):
-        producer.begin_transaction()
-        names.append(producer.prepare_transaction())
-        producer.complete_transaction(names[-1])
-
-    assert len(set(names)) == 3
-
-
-def test_an_eager_one_holds_the_last_stable_offset_and_a_staged_one_holds_nothing(store: Store) -> None:
-    begun(store).prepare_transaction()
-    other = store.producer("other", staged=True)
-    other.init_transactions()
-    other.begin_transaction()
-    other.send("t", b"staged", partition=1)
-    other.prepare_transaction()
-
-    assert store.admin.offsets("t") == [(0, 0, 0, 1), (1, 0, 0, 0)]
-
-
 # The order of calls
 
 
@@ -100,15 +77,6 @@ def test_a_restarted_producer_holds_what_was_prepared_and_fences_the_one_before(
     assert values(store) == []
     producer.complete_transaction(prepared)
     assert values(store) == [b"v"]
-
-
-def test_a_restart_that_does_not_keep_it_aborts_it(store: Store, world: World) -> None:
-    begun(store).prepare_transaction()
-
-    world.process().producer("tx").init_transactions()
-
-    assert values(store) == []
-    assert all(each.last_stable_offset == each.high_watermark for each in store.admin.offsets("t"))
 
 
 def test_it_is_completed_under_another_producer_id_when_the_epochs_are_used_up(store: Store, world: World) -> None:

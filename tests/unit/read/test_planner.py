@@ -6,7 +6,6 @@ import pytest
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, UnknownTopicOrPartition
 from eoslog.maintenance.sealing import seal_segments
-from eoslog.state.draft import AppendEntry
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -68,17 +67,6 @@ def test_an_aborted_transaction_costs_no_read_of_its_file(store: Store) -> None:
     assert store.requests["GET"] - before == log_polls + files
 
 
-def test_offsets_bound_a_read_within_a_batch(memory_store: ObjectStore, environment: Environment) -> None:
-    store = Store(memory_store, environment)
-    store.admin.create_topic("t")
-    with store.producer() as producer:
-        for number in range(10):
-            producer.send("t", b"%d" % number)
-
-    assert _values(store, starting_offsets={0: 3}, ending_offsets={0: 6}) == [b"3", b"4", b"5"]
-    assert store.scan("t", starting_offsets={0: 3}).record_count == 7
-
-
 @pytest.mark.parametrize("end", [0, 2, 5])
 def test_an_end_at_or_before_the_start_shows_nothing(
     memory_store: ObjectStore, environment: Environment, end: int
@@ -118,48 +106,6 @@ def test_unknown_names_are_refused_with_the_valid_ones(store: Store) -> None:
         store.scan("u")
     with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0, not 7"):
         store.scan("t", partitions=[7])
-
-
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
-def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
-    memory_store: ObjectStore, environment: Environment, isolation: str
-) -> None:
-    store = Store(memory_store, environment)
-    store.admin.create_topic("t", config=TopicConfig(segment_batches=3))
-    producer = store.producer("etl")
-    producer.init_transactions()
-    for number in range(12):
-        producer.begin_transaction()
-        producer.send("t", b"%d" % number)
-        producer.flush()
-        if number % 3:
-            producer.commit_transaction()
-        else:
-            producer.abort_transaction()
-    ranges = [(start, end) for start in range(0, 25, 5) for end in range(start, 25, 4)]
-
-    def plans() -> list[list[bytes]]:
-        return [
-            _values(store, isolation_level=isolation, starting_offsets={0: start}, ending_offsets={0: end})
-            for start, end in ranges
-        ]
-
-    before = plans()
-    assert seal_segments(store)
-
-    assert plans() == before
-
-
-def test_a_snapshot_before_rows_were_dropped_is_out_of_range(store: Store) -> None:
-    from eoslog.state.entries import LogStartMoved
-
-    slot = store.read(lambda state, slot: slot)
-    topic_id = store.admin.describe_topic("t").topic_id
-    store.append(AppendEntry(LogStartMoved(topic_id=topic_id, partition=0, offset=2, reason="delete_records")))
-
-    assert _values(store, isolation_level="snapshot") == [b"behind"]
-    with pytest.raises(OffsetOutOfRange, match="dropped rows at slot"):
-        store.scan("t", isolation_level="snapshot", slot=slot)
 
 
 def test_a_snapshot_of_an_early_slot_reads_no_later_index(memory_store: ObjectStore, environment: Environment) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,6 @@ import pytest
 
 import eoslog
 from eoslog import Store
-from eoslog.storage.environment import Environment
-from eoslog.storage.memory_store import MemoryStore
-from eoslog.storage.object_store import PutOutcome
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -441,13 +437,6 @@ def test_a_relative_place_is_told_with_what_it_is_relative_to(tmp_path: Path, mo
         eoslog.connect("here").scan("t")
 
 
-def test_a_place_without_a_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(eoslog.NotAStore, match=str(tmp_path)):
-        eoslog.connect(str(tmp_path)).scan("t")
-
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.usefixtures("files_are_objects")
 def test_the_directory_of_a_topic_is_named_as_such(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
@@ -471,15 +460,6 @@ def test_a_store_that_lost_its_description_is_named_as_such(tmp_path: Path) -> N
         eoslog.connect(str(tmp_path)).admin.list_topics()
 
 
-def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-
-    with pytest.raises(eoslog.NotAStore, match="empty URL"):
-        eoslog.connect(str(tmp_path)).admin.create_topic("t")
-
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["mine.txt"]
-
-
 @pytest.mark.parametrize("below", ["", "/deeper"])
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("mine")
@@ -494,101 +474,6 @@ def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path, below: str) -> 
 
 def test_a_stored_setting_of_a_newer_version_is_ignored() -> None:
     assert eoslog.TopicConfig.model_validate({"retention_ms": 7, "of_the_future": 1}).retention_ms == 7
-
-
-def test_a_store_of_a_newer_format_is_not_guessed_at(store: Store) -> None:
-    path = Path(store.url) / "eoslog.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
-
-    with pytest.raises(eoslog.UnsupportedFormat, match=r"99.*Upgrade eoslog"):
-        eoslog.connect(store.url).scan("typed")
-
-
-def test_a_feature_that_is_needed_and_unknown_is_named(store: Store) -> None:
-    path = Path(store.url) / "eoslog.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"reader_features": ["time-machine"]}))
-
-    with pytest.raises(eoslog.UnsupportedFormat, match="time-machine"):
-        eoslog.connect(store.url).scan("typed")
-
-
-def test_a_slot_record_of_a_newer_format_is_not_guessed_at(store: Store) -> None:
-    newest = max(Path(store.url).rglob("slot/*/*.json"))
-    record = json.loads(newest.read_bytes().splitlines()[0])
-    newest.write_text(json.dumps(record | {"format": 2}))
-
-    with pytest.raises(eoslog.UnsupportedFormat, match="format version 2"):
-        eoslog.connect(store.url).scan("typed")
-
-
-@pytest.mark.parametrize("damage", ["truncate", "garble", "delete"])
-def test_a_damaged_slot_record_is_named_to_readers_and_writers(store: Store, damage: str) -> None:
-    slots = sorted(Path(store.url).rglob("slot/*/*.json"))
-    victim = slots[-2]
-    if damage == "delete":
-        victim.unlink()
-    else:
-        body = victim.read_bytes()
-        victim.write_bytes(body[: len(body) // 2] if damage == "truncate" else b"\x00" + body)
-
-    fresh = eoslog.connect(store.url)
-
-    with pytest.raises(eoslog.CorruptRecord, match=f"slot {len(slots) - 2}"):
-        fresh.scan("typed")
-    with pytest.raises(eoslog.CorruptRecord, match=f"slot {len(slots) - 2}"):
-        fresh.admin.create_topic("another")
-
-
-@pytest.mark.usefixtures("files_are_objects")
-@pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
-def test_a_damaged_data_file_is_named_and_gives_no_row(store: Store, damage: str) -> None:
-    victim = next(Path(store.url).glob("typed/*/*/*/*.parquet"))
-    body = bytearray(victim.read_bytes())
-    if damage == "delete":
-        victim.unlink()
-    elif damage == "truncate":
-        victim.write_bytes(body[:-1])
-    else:
-        body[len(body) // 2] ^= 1
-        victim.write_bytes(body)
-
-    with pytest.raises(eoslog.CorruptRecord, match=victim.name):
-        eoslog.connect(store.url).scan("typed").to_table()
-
-
-def test_a_store_that_overwrites_where_it_should_refuse_is_not_used() -> None:
-    class Overwriting(MemoryStore):
-        def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
-            self.put(path, body)
-            return PutOutcome.CREATED
-
-    environment = Environment()
-    store = Store(Overwriting(environment), environment)
-
-    with pytest.raises(eoslog.PutIfAbsentUnsupported):
-        store.admin.create_topic("t")
-
-
-def test_without_permission_to_write_the_refusal_is_clean_and_reading_goes_on(store: Store) -> None:
-    class ReadOnly(MemoryStore):
-        def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
-            raise eoslog.StoreAccessDenied(f"may not write {path}")
-
-        def put(self, path: str, body: bytes) -> None:
-            raise eoslog.StoreAccessDenied(f"may not write {path}")
-
-    environment = Environment()
-    name = environment.new_id()
-    source = Store(MemoryStore(environment, name), environment)
-    source.admin.create_topic("t")
-    _send(source, "t", pa.table({"value": [b"x"]}))
-    reader = Store(ReadOnly(environment, name), environment)
-
-    with pytest.raises(eoslog.StoreAccessDenied, match="may not write"):
-        reader.admin.create_topic("u")
-
-    assert reader.scan("t").to_table().num_rows == 1
-    assert source.admin.list_topics() == ["t"]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 import eoslog
@@ -250,29 +248,6 @@ def test_a_large_batch_between_small_ones_keeps_its_file(objects: ObjectStore, e
     assert values(again(store)) == sent
 
 
-def test_two_sealers_leave_each_row_once(objects: ObjectStore, environment: Environment) -> None:
-    store = created(objects, environment, segment_batches=4)
-    with store.producer() as producer:
-        for number in range(4):
-            producer.send("t", b"%d" % number)
-            producer.flush()
-    other = again(store)
-    other.read(lambda state, slot: None)
-    put_new = objects.put_new
-
-    def overtaken(files: list[tuple[str, bytes]]) -> None:
-        put_new(files)
-        objects.put_new = put_new  # type: ignore[method-assign]
-        assert seal(store) == 1
-
-    objects.put_new = overtaken  # type: ignore[method-assign, assignment]
-
-    assert seal(store) == 0
-
-    assert values(again(store)) == [b"0", b"1", b"2", b"3"]
-    assert len(partition(store).sealed) == 1
-
-
 def test_a_damaged_record_keeps_only_its_own_partition_from_being_sealed(
     objects: ObjectStore, environment: Environment
 ) -> None:
@@ -374,36 +349,6 @@ def test_the_files_of_a_job_have_room_in_one_record(objects: ObjectStore, enviro
 
 def written(number: int, length: int) -> WrittenFile:
     return WrittenFile("a" * 32, 0, f"t/{number:02}.parquet", length, 0, 0, 1, 0, 0, content=bytes(length))
-
-
-def test_a_copy_has_the_rows_in_files(store: Store, tmp_path: Path) -> None:
-    commit(store, [b"a", b"b"])
-    target = eoslog.connect(tmp_path / "copy", fsync=False)
-
-    report = store.admin.copy(target)
-
-    assert report.files == 2
-    assert values(eoslog.connect(tmp_path / "copy")) == [b"a", b"b"]
-    assert len(list((tmp_path / "copy" / "t").rglob("*.parquet"))) == 2
-    assert not list(target.admin.verify(data=True))
-
-
-def test_a_published_table_has_the_rows_in_files(store: Store) -> None:
-    commit(store, [b"a", b"b"])
-    store.admin.alter_topic("t", publish="delta")
-    commit(store, [b"c"])
-    assert len(data_files(store)) == 1
-
-    published = store.admin.publish("t")
-
-    assert published.files_added == 3
-    assert sum(pq.read_metadata(_opened(store, path)).num_rows for path in data_files(store)) == 3
-
-
-def _opened(store: Store, path: str) -> object:
-    import io
-
-    return io.BytesIO(store.object_store.get(path).body)
 
 
 def test_a_coordinator_moves_rows_out_of_old_slots_and_deletes_those(environment: Environment) -> None:

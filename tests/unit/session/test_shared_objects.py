@@ -175,17 +175,6 @@ def test_files_of_a_published_topic_share_no_object(store: Store) -> None:
     assert (len(shared_objects(store)), len(own_files(store)), len(own_files(store, "u"))) == (1, 0, PARTITIONS)
 
 
-def test_a_consumer_reads_rows_of_shared_objects(store: Store) -> None:
-    rows = send(store) + send(store)
-    follower = again(store)
-
-    with follower.consumer(None, auto_offset_reset="earliest") as consumer:
-        consumer.assign([TopicPartition("t", number) for number in range(PARTITIONS)])
-        found = [record.value for record in consumer.poll(0)]
-
-    assert sorted(found) == sorted(rows)
-
-
 def test_a_prepared_transaction_keeps_its_shared_object(store: Store) -> None:
     producer = store.producer("p", staged=True)
     producer.init_transactions()

@@ -273,23 +273,6 @@ def test_each_isolation_level_shows_its_rows_at_their_offsets(
     assert scan.to_table() == table
 
 
-def test_a_snapshot_of_a_slot_shows_what_had_ended_by_then(store: Store) -> None:
-    slots = []
-    for value in (b"1", b"2", b"3"):
-        with store.producer() as producer:
-            producer.send("t", value, partition=0)
-        slots.append(store.read(lambda state, slot: slot))
-
-    shown = [
-        store.scan("t", isolation_level="snapshot", slot=slot).to_table()["value"].to_pylist()
-        for slot in (slots[0] - 1, *slots)
-    ]
-
-    assert shown == [[], [b"1"], [b"1", b"2"], [b"1", b"2", b"3"]]
-    with pytest.raises(errors.InvalidOption):
-        store.scan("t", isolation_level="read_committed", slot=slots[0])
-
-
 def test_a_snapshot_of_a_slot_that_is_not_there_is_refused(store: Store) -> None:
     newest = store.read(lambda state, slot: slot)
 
@@ -324,24 +307,6 @@ def test_columns_are_chosen_by_name_in_the_order_given(store: Store) -> None:
     assert store.scan("rows").schema == schema
     with pytest.raises(errors.InvalidOption, match="a, b"):
         store.scan("rows", columns=["c"])
-
-
-def test_place_columns_alone_cost_no_data_file(scanned: Store) -> None:
-    scan = scanned.scan("t", columns=["partition", "offset"])
-    before = scanned.requests.copy()
-
-    assert scan.to_table()["offset"].to_pylist() == [0, 1]
-
-    assert scanned.requests == before
-
-
-def test_unknown_topics_partitions_and_levels_are_refused(store: Store) -> None:
-    with pytest.raises(errors.UnknownTopicOrPartition, match="t"):
-        store.scan("nowhere")
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        store.scan("t", partitions=[2])
-    with pytest.raises(errors.InvalidOption, match="read_committed"):
-        store.scan("t", isolation_level="dirty")
 
 
 @pytest.mark.usefixtures("files_are_objects")

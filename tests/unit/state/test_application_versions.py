@@ -303,44 +303,6 @@ def test_a_micro_batch_is_compared_across_a_change_of_its_sink() -> None:
         history.micro_batch(3, owner="restarted", rows=2)
 
 
-def test_a_query_is_known_after_its_checkpoint_was_moved_or_the_job_was_renamed() -> None:
-    history = History()
-    history.micro_batch(3, job_id="spark-old-path", owner="zombie")
-
-    with pytest.raises(Replayed):
-        history.micro_batch(3, job_id="spark-new-path", owner="run")
-    with pytest.raises(CheckpointMismatch):
-        history.micro_batch(2, job_id="spark-new-path", owner="run")
-    history.micro_batch(4, job_id="spark-new-path", owner="run")
-
-    with pytest.raises(ProducerFenced):
-        history.micro_batch(4, job_id="spark-old-path", owner="zombie")
-    with pytest.raises(Replayed):
-        history.micro_batch(4, job_id="spark-new-path", owner="restarted")
-    assert commits(history) == 2
-
-
-def test_an_older_copy_of_a_moved_checkpoint_is_recognized() -> None:
-    history = History()
-    history.micro_batch(0, job_id="old", owner="first")
-    history.micro_batch(1, job_id="new", owner="moved")
-    history.micro_batch(2, job_id="new", owner="moved")
-
-    with pytest.raises(CheckpointMismatch, match=r"older copy.*startAnewAfter='query:2'"):
-        history.micro_batch(1, job_id="old", owner="second")
-    with pytest.raises(Replayed):
-        history.micro_batch(2, job_id="old", owner="second")
-    assert commits(history) == 3
-    history.micro_batch(3, job_id="old", owner="second")
-
-    with pytest.raises(ProducerFenced):
-        history.micro_batch(3, job_id="new", owner="moved")
-    with pytest.raises(Replayed):
-        history.micro_batch(3, job_id="new", owner="moved again")
-    history.micro_batch(4, job_id="old", owner="second")
-    assert commits(history) == 5
-
-
 def test_a_fresh_start_below_what_an_id_committed_itself_needs_another_id() -> None:
     history = History()
     history.micro_batch(3, job_id="old", owner="first")
@@ -469,20 +431,6 @@ def test_wherever_copies_of_a_checkpoint_lie_a_number_of_its_query_is_committed_
 
     assert committed == sorted(set(committed))
     assert commits(history) == len(committed)
-
-
-def test_a_query_under_an_earlier_id_continues_its_last_commit() -> None:
-    history = History()
-    history.micro_batch(3, job_id="first", owner="1")
-    history.micro_batch(4, job_id="second", owner="2")
-
-    with pytest.raises(Replayed):
-        history.micro_batch(4, job_id="first", owner="3")
-    history.micro_batch(5, job_id="first", owner="3")
-
-    with pytest.raises(Replayed):
-        history.micro_batch(5, job_id="second", owner="4")
-    assert commits(history) == 3
 
 
 def test_a_query_that_comes_back_is_known_after_both_ids_expired() -> None:

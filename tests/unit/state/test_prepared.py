@@ -360,12 +360,6 @@ def test_the_name_of_a_prepared_transaction_is_producer_id_and_epoch() -> None:
     assert parse_prepared_state("") is None
 
 
-@pytest.mark.parametrize("text", ["12345", "12345:", ":5", "a:b", "-1:5", "1:2:3", " 1:2", "1:2\n", "१:२", None, 7])
-def test_a_text_that_names_no_prepared_transaction_is_refused(text: object) -> None:
-    with pytest.raises(InvalidRequest):
-        parse_prepared_state(text)  # type: ignore[arg-type]
-
-
 def test_readers_take_the_commit_of_a_prepared_transaction_with_any_summary() -> None:
     history = History()
     prepared = history.prepare(history.init(), batches=(history.staged(2),), summary=CommitSummary(rows=2))

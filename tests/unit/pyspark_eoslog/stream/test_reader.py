@@ -113,42 +113,6 @@ def test_a_beginning_beyond_the_end_is_refused_before_the_checkpoint_holds_it(st
         reader(store, startingOffsets='{"in": {"0": 3}}').initialOffset()
 
 
-def test_available_now_ends_where_the_log_ended(store: eoslog.Store) -> None:
-    produce(store, 1, 2)
-    stream = reader(store)
-    stream.prepareForTriggerAvailableNow()
-    start = stream.initialOffset()
-    produce(store, 3)
-
-    end = stream.latestOffset(start, ReadAllAvailable())
-
-    assert rows(stream, start, end) == [1, 2]
-    assert stream.latestOffset(end, ReadAllAvailable()) == end
-
-
-def test_a_restarted_reader_plans_a_batch_that_was_begun_before(store: eoslog.Store) -> None:
-    first = reader(store)
-    start = first.initialOffset()
-    produce(store, 1, 2)
-    end = first.latestOffset(start, ReadAllAvailable())
-    produce(store, 3)
-
-    assert rows(reader(store), start, end) == [1, 2]
-
-
-def test_rows_deleted_unread_end_the_stream_unless_loss_is_accepted(store: eoslog.Store) -> None:
-    produce(store, 1, 2)
-    stream = reader(store)
-    start = stream.initialOffset()
-    delete_rows(store)
-    produce(store, 3)
-    end = stream.latestOffset(start, ReadAllAvailable())
-
-    with pytest.raises(OffsetOutOfRange, match="offsets from 0 on were deleted before they were read"):
-        rows(stream, start, end)
-    assert rows(reader(store, failOnDataLoss="false"), start, end) == [3]
-
-
 def test_a_stream_below_the_log_start_learns_the_first_offset(store: eoslog.Store) -> None:
     produce(store, 1, 2, 3)
     stream = reader(store)
@@ -170,17 +134,6 @@ def test_a_micro_batch_is_parted_as_the_options_ask(store: eoslog.Store) -> None
 
         assert len(stream.partitions(start, end)) >= parts
         assert rows(stream, start, end) == list(range(10))
-
-
-def test_a_topic_that_joins_is_read_from_its_beginning(store: eoslog.Store) -> None:
-    produce(store, 1)
-    alone = reader(store)
-    end = alone.latestOffset(alone.initialOffset(), ReadAllAvailable())
-    store.admin.create_topic("more", schema=NUMBERS)
-    produce(store, 2, topic="more")
-    both = reader(store, subscribe="in,more")
-
-    assert rows(both, end, both.latestOffset(end, ReadAllAvailable())) == [2]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
@@ -244,28 +197,6 @@ def test_a_stream_ends_a_transaction_that_timed_out(store: eoslog.Store) -> None
     assert store.admin.describe_transaction("dead").transaction_state == "COMPLETE_ABORT"
 
 
-@pytest.mark.parametrize(
-    ("limit", "wanted"), [(1, [[1, 2], [3], [4, 5, 6]]), (3, [[1, 2, 3], [4, 5, 6]]), (99, [[1, 2, 3, 4, 5, 6]])]
-)
-def test_a_snapshot_stream_ends_batches_between_transactions(
-    store: eoslog.Store, limit: int, wanted: list[list[int]]
-) -> None:
-    stream = reader(store, isolationLevel="snapshot")
-    start = stream.initialOffset()
-    produce(store, 1, 2)
-    store.admin.create_topic("other", schema=NUMBERS)
-    produce(store, 0, topic="other")
-    produce(store, 3)
-    produce(store, 4, 5, 6)
-
-    batches = []
-    while (end := stream.latestOffset(start, ReadMaxRows(limit))) != start:
-        batches.append(rows(stream, start, end))
-        start = end
-
-    assert batches == wanted
-
-
 def test_a_snapshot_stream_tells_what_was_deleted_unread_and_only_that(store: eoslog.Store) -> None:
     stream = reader(store, isolationLevel="snapshot")
     produce(store, 1)
@@ -310,27 +241,6 @@ def produce_into_both(store: eoslog.Store, *numbers: int) -> None:
         for topic in ("in", "more"):
             producer.send_table(topic, pa.table({"n": list(numbers)}, schema=NUMBERS))
         producer.commit_transaction()
-
-
-@pytest.mark.parametrize("limit", [1, 3, 99])
-def test_a_transaction_consistent_stream_splits_no_transaction_over_its_topics(store: eoslog.Store, limit: int) -> None:
-    store.admin.create_topic("more", schema=NUMBERS)
-    stream = reader(store, subscribe="in,more", transactionConsistent="true")
-    start = stream.initialOffset()
-    written = [[1, 2, 3], [4], [5, 6]]
-    for numbers in written:
-        produce_into_both(store, *numbers)
-
-    batches = []
-    while (end := stream.latestOffset(start, ReadMaxRows(limit))) != start:
-        batches.append(rows(stream, start, end))
-        start = end
-
-    assert sorted(number for batch in batches for number in batch) == sorted([*range(1, 7)] * 2)
-    for batch in batches:
-        for numbers in written:
-            assert batch.count(numbers[0]) in (0, 2)
-            assert {batch.count(number) for number in numbers} in ({0}, {2})
 
 
 def test_a_consistent_stream_waits_for_a_partly_hidden_transaction(store: eoslog.Store) -> None:

@@ -23,7 +23,6 @@ from tests.unit.pyspark_eoslog.write.sink.sinks import (
     NUMBERS,
     SCHEMA,
     OnlyTask,
-    batch,
     batch_writer,
     new_process,
     numbers,
@@ -210,25 +209,3 @@ def test_an_abort_deletes_nothing_whenever_it_comes(store: eoslog.Store) -> None
 
     assert numbers(store) == [1, 2]
     assert uploads(store) == 2
-
-
-def test_a_stream_goes_on_where_a_batch_write_counted_below(store: eoslog.Store) -> None:
-    told(None)
-    batch(store, 1, transactionalId="shared", txnVersion="3")
-
-    new_process()
-    stream(store, "query", 10, 2, transactionalId="shared")
-
-    assert numbers(store) == [1, 2]
-
-
-def test_a_stream_back_at_its_old_name_gets_advice(store: eoslog.Store) -> None:
-    stream(store, "query", 9, 1, transactionalId="first")
-    stream(store, "query", 3, 2, transactionalId="second", startAnewAfter="query:9")
-    new_process()
-
-    with pytest.raises(CheckpointMismatch, match="startAnewAfter='query:9'"):
-        stream(store, "query", 4, 3, transactionalId="first", run="third")
-    stream(store, "query", 4, 3, transactionalId="first", startAnewAfter="query:9", run="third")
-
-    assert numbers(store) == [1, 2, 3]

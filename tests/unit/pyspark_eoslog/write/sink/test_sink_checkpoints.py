@@ -75,15 +75,6 @@ def test_an_older_copy_of_the_checkpoint_is_refused_before_anything_is_uploaded(
     assert numbers(store) == [0, 1, 1, 2]
 
 
-def test_a_checkpoint_that_was_moved_goes_on(store: eoslog.Store) -> None:
-    stream(store, "query", 4, 1)
-
-    for batch_id in (4, 5):
-        stream(store, "query", batch_id, 2, checkpointlocation="/moved")
-
-    assert numbers(store) == [1, 2]
-
-
 def checkpoint_at(path: Path, query_id: str) -> str:
     """Make the checkpoint of a query, as Spark does before the first micro-batch."""
     path.mkdir(parents=True, exist_ok=True)
@@ -164,14 +155,3 @@ def test_a_query_is_known_in_any_spelling_of_its_checkpoint(
 
     assert uploads(store) == before
     assert numbers(store) == [1]
-
-
-def test_a_checkpoint_that_was_moved_to_the_place_of_another_goes_on(store: eoslog.Store) -> None:
-    stream(store, "ended", 5, 1, checkpointlocation="/a")
-    stream(store, "query", 2, 2, checkpointlocation="/b")
-    new_process()
-
-    for batch_id in (2, 3):
-        stream(store, "query", batch_id, batch_id, checkpointlocation="/a", run="moved")
-
-    assert numbers(store) == [1, 2, 3]

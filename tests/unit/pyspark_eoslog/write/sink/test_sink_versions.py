@@ -49,15 +49,6 @@ def test_a_repeated_version_uploads_and_reads_nothing_and_is_warned_of(
     assert "version 2 of 'app' was committed before (largest: 3); nothing is written twice" in caplog.text
 
 
-def test_a_version_counts_for_each_topic(store: eoslog.Store) -> None:
-    told("query", 7)
-    for _ in range(2):
-        batch(store, 1, txnAppId="app", txnVersion="7")
-        batch(store, 1, txnAppId="app", txnVersion="7", topic="other")
-
-    assert (numbers(store), numbers(store, "other")) == ([1], [1])
-
-
 def test_a_version_of_a_deleted_checkpoint_is_refused_not_skipped(store: eoslog.Store) -> None:
     told("deleted", 3)
     batch(store, 1, txnAppId="app", txnVersion="3")

@@ -114,11 +114,11 @@ class AppendGroup:
                 proposal.fail(self._errors.unsettled(proposal))
         self.pending = [proposal for proposal in self.pending if not proposal.done]
 
-    def have_landed(self, *, refresh: bool = True) -> bool:
-        """Return True if other processes have appended all these proposals.
+    def finish_landed(self, *, refresh: bool = True) -> bool:
+        """Finish the proposals that other processes have appended. Return True if no other pending proposal is left.
 
         Args:
-            refresh: refresh the replica before.
+            refresh: refresh the replica first, if it does not show yet that all pending proposals have landed.
         """
         if refresh and not all(proposal.has_landed for proposal in self.pending):
             self.read_tail()

@@ -91,7 +91,7 @@ class Contention:
         records = self._client.ask(message, earliest_deadline(with_time))
         self._environment.reached("log.service.answered")
         # Without an answer, the service may have appended the requests all the same.
-        group.have_landed(refresh=records is None or not self._replica.follow(records))
+        group.finish_landed(refresh=records is None or not self._replica.follow(records))
         self._counts.waited_ms += self._environment.monotonic_ms() - began_ms
         self._counts.by_others += group.landed_count
         group.drop_settled()
@@ -161,33 +161,33 @@ class Contention:
         began_ms = self._environment.monotonic_ms()
         with_time = group.with_time(group.pending) if turn.is_crowded else []
         message = self._shared.message(self._replica, with_time, LARGEST_MESSAGE_BYTES)
-        was_sent = False
+        earlier_holder_knows = False
         try:
             while True:
                 if message:
                     self._environment.reached("log.shared.before_send")
-                turn.ask(message)
-                if message:
+                holder_knows = turn.ask(message)
+                if holder_knows:
                     self._environment.reached("log.shared.sent")
                 # The holder of an earlier turn may have appended the requests, and have died before it answered.
-                if was_sent and group.have_landed():
+                if earlier_holder_knows and group.finish_landed():
                     return True
                 if not turn.wait():
                     # Others may have appended during the wait.
-                    return group.have_landed()
-                was_sent = bool(message)
+                    return group.finish_landed()
+                earlier_holder_knows = holder_knows
                 # A holder answers each message whose requests it appended. So if it hands over the turn without an
                 # answer, no record has these requests, and the log need not be read.
                 is_newest = self._replica.follow(turn.handed_over)
                 if is_newest:
                     self._append_id_of_host = self._replica.append_id
                 if turn.is_appended:
-                    if group.have_landed(refresh=not is_newest):
+                    if group.finish_landed(refresh=not is_newest):
                         return True
                     # The remaining requests need a turn of this process. A repeated message would end each wait early.
                     message = b""
                 if turn.begin():
-                    return group.have_landed(refresh=not is_newest)
+                    return group.finish_landed(refresh=not is_newest)
         finally:
             self._counts.waited_ms += self._environment.monotonic_ms() - began_ms
             self._counts.by_others += group.landed_count

@@ -175,19 +175,22 @@ class Turn:
             return error.errno != errno.EADDRINUSE
         return True
 
-    def ask(self, message: bytes) -> None:
+    def ask(self, message: bytes) -> bool:
         """Tell the process that has the turn that this process waits, and send it a message.
 
         Args:
             message: at most ``LARGEST_MESSAGE_BYTES``; may be empty.
+
+        Returns:
+            True if the message was sent. False if it is empty, or if no process could be asked.
         """
         if self._name is None or self._is_stopped():
-            return
+            return False
         try:
             holder = self._holder = _new_socket()
         except OSError:
             self._name = None
-            return
+            return False
         try:
             holder.connect(self._name)
             if not _is_same_user(holder):
@@ -199,6 +202,8 @@ class Turn:
         except OSError:
             # A turn has just ended, or is just beginning.
             self._stop_waiting()
+            return False
+        return bool(message)
 
     def _is_stopped(self) -> bool:
         """Return True if the holder of the turn is known to be stopped."""

@@ -236,6 +236,21 @@ def test_a_process_asks_each_process_that_has_the_turn() -> None:
     assert len(set(queue.sent)) == 1
 
 
+@pytest.mark.parametrize(("reaches_holder", "reads"), [(True, 3), (False, 1)])
+def test_only_a_process_whose_message_was_sent_reads_the_log_before_each_wait(reaches_holder: bool, reads: int) -> None:
+    """The holder of an earlier turn may have appended the request, and have died. Without a message it cannot have."""
+    world = World()
+    world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.waits, queue.reaches_holder = 3, reaches_holder
+    before = script(log).requests["GET"]
+
+    share(log, "x")
+
+    assert script(log).requests["GET"] - before == reads
+
+
 def test_a_process_of_which_a_part_was_appended_waits_for_its_turn_without_a_message() -> None:
     """Each message would be answered at once, so its process would get a turn only after a second."""
     world = World()

@@ -74,6 +74,8 @@ class ScriptedQueue(HostQueue):
     """How often it waits until it has its turn."""
     while_asking: Callable[[], object] = nothing
     while_waiting: Callable[[], object] = nothing
+    reaches_holder: bool = True
+    """Whether messages reach the process that has the turn."""
     sent: list[bytes] = field(default_factory=list)
     received: Sequence[bytes] = ()
     answers: bool = False
@@ -103,9 +105,10 @@ class ScriptedTurn(Turn):
     def begin(self) -> bool:
         return self._script.is_first or self._script.waits == 0
 
-    def ask(self, message: bytes) -> None:
+    def ask(self, message: bytes) -> bool:
         self._script.sent.append(message)
         self._script.while_asking()
+        return self._script.reaches_holder and bool(message)
 
     def wait(self) -> bool:
         self._script.waits -= 1

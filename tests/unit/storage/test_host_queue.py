@@ -147,6 +147,16 @@ def test_a_process_that_asks_again_forgets_the_record_that_it_got(queue: HostQue
         assert turn.handed_over == b""
 
 
+def test_a_process_that_asks_knows_whether_its_message_was_sent(queue: HostQueue) -> None:
+    with queue.turn() as turn:
+        assert not turn.ask(b"nobody has the turn")
+
+    with taken(queue), queue.turn() as turn:
+        assert not turn.ask(b"")
+    with taken(queue), queue.turn() as turn:
+        assert turn.ask(b"request")
+
+
 def test_messages_that_were_not_used_go_to_the_next_turn(queue: HostQueue) -> None:
     with ExitStack() as turns:
         with taken(queue) as turn:

@@ -26,6 +26,7 @@ TimeLimit: TypeAlias = int
 TransactionTimeout: TypeAlias = int
 """A timeout of transactions (ms). The rules of transactions limit it."""
 
+DEFAULT_SESSION_TIMEOUT_MS = 45_000
 SHORTEST_SESSION_TIMEOUT_MS = 6_000
 LONGEST_SESSION_TIMEOUT_MS = 1_800_000
 

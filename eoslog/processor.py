@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
 
-from eoslog.arguments import Count, Natural
+from eoslog.arguments import DEFAULT_SESSION_TIMEOUT_MS, Count, Natural
 from eoslog.consumer.consumer import Consumer
 from eoslog.consumer.consumer_records import ConsumerRecord
 from eoslog.errors import (
@@ -47,7 +47,6 @@ _logger = logging.getLogger(__name__)
 _POLL_S = 1.0
 _PAUSE_MS = 100
 """The pause before a call is repeated (ms). Most calls that fail have waited for much longer."""
-_SESSION_TIMEOUT_MS = 45_000
 _OWN_OPTIONS = ("config", "enable_auto_commit", "group_id", "isolation_level", "max_poll_records", "transactional_id")
 _CONVERTERS = ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer")
 _NOT_OF_A_RECORD = (
@@ -160,7 +159,7 @@ class Processor:
                     f"{name} does not go with dead_letter_topic, which keeps the bytes of a record. Decode and encode "
                     "in the function: then a record for which that fails becomes a dead letter"
                 )
-        session_timeout_ms = for_consumer.get("session_timeout_ms", _SESSION_TIMEOUT_MS)
+        session_timeout_ms = for_consumer.get("session_timeout_ms", DEFAULT_SESSION_TIMEOUT_MS)
         if isinstance(session_timeout_ms, int) and 2 * commit_interval_ms > session_timeout_ms:
             raise InvalidOption(
                 f"commit_interval_ms is {commit_interval_ms}; it must be at most half of session_timeout_ms "

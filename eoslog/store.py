@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eoslog.arguments import Count, Natural, SessionTimeout, TimeLimit, TransactionTimeout
+from eoslog.arguments import DEFAULT_SESSION_TIMEOUT_MS, Count, Natural, SessionTimeout, TimeLimit, TransactionTimeout
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import InvalidOption
 from eoslog.log.replica import LogConfig
@@ -256,7 +256,7 @@ class Store(Session):
         auto_offset_reset: str = "latest",
         new_partitions_from_beginning: bool = True,
         max_poll_records: Count = 500,
-        session_timeout_ms: SessionTimeout = 45_000,
+        session_timeout_ms: SessionTimeout = DEFAULT_SESSION_TIMEOUT_MS,
         group_instance_id: str | None = None,
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: Natural = 5_000,

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
-from eoslog.arguments import Count, Natural, SessionTimeout, is_whole_number
+from eoslog.arguments import DEFAULT_SESSION_TIMEOUT_MS, Count, Natural, SessionTimeout, is_whole_number
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
@@ -147,7 +147,7 @@ class Consumer:
         auto_offset_reset: str = "latest",
         new_partitions_from_beginning: bool = True,
         max_poll_records: Count = 500,
-        session_timeout_ms: SessionTimeout = 45_000,
+        session_timeout_ms: SessionTimeout = DEFAULT_SESSION_TIMEOUT_MS,
         group_instance_id: str | None = None,
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: Natural = 5_000,

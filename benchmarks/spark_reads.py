@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 import eoslog
-from eoslog.read.columns import PLACE_COLUMNS
+from eoslog.read.columns import POSITION_COLUMNS
 from pyspark_eoslog import EosLogTable
 
 FILES = 16
@@ -87,7 +87,7 @@ class BareReader(DataSourceReader):
                     columns[0],
                     columns[3],
                 ]
-                yield pa.RecordBatch.from_arrays(columns, names=[*COLUMNS.names, *PLACE_COLUMNS.names])
+                yield pa.RecordBatch.from_arrays(columns, names=[*COLUMNS.names, *POSITION_COLUMNS.names])
 
 
 def main(rows: int, rounds: int) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eoslog.errors import RecordDeserializationFailed
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
+from eoslog.read.columns import POSITION_COLUMNS, TRANSACTION_COLUMNS
 from eoslog.session.serializers import Deserializer
 from eoslog.state.store_state import Topic
 from eoslog.wording import quoted
@@ -121,7 +121,7 @@ def columns_to_read(topic: Topic, *, with_transaction: bool = False) -> pa.Schem
     transaction = [TRANSACTION_COLUMNS.field(name) for name in _TRANSACTION] if with_transaction else []
     if topic.topic_schema.kind == "records":
         return pa.schema([*stored_schema(topic), _OFFSET, *transaction])
-    position = [PLACE_COLUMNS.field("_offset"), PLACE_COLUMNS.field("_timestamp")]
+    position = [POSITION_COLUMNS.field("_offset"), POSITION_COLUMNS.field("_timestamp")]
     return pa.schema([*stored_schema(topic), *position, *transaction])
 
 

@@ -99,10 +99,10 @@ def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
     if not _is_of_pandas(table.schema):
         return table
     table = table.drop_columns(_unnamed_index(table.schema))
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         # pandas has no type for a column without values: it is double, text or datetime by chance.
         if column.null_count == len(column):
-            table = table.set_column(place, table.schema.names[place], pa.chunked_array([pa.nulls(len(column))]))
+            table = table.set_column(index, table.schema.names[index], pa.chunked_array([pa.nulls(len(column))]))
     return table
 
 

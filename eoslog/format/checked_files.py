@@ -47,12 +47,12 @@ def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequen
         while end < len(files) and end - first < _FILES_AT_ONCE and size + files[end].length <= _BYTES_AT_ONCE:
             size += files[end].length
             end += 1
-        for place, body in enumerate(_fetched(store, files[first:end], slots[first:end]), first):
-            file = files[place]
+        for index, body in enumerate(_fetched(store, files[first:end], slots[first:end]), first):
+            file = files[index]
             if file.in_record and (body is None or len(body) != file.length or crc32c(body) != file.crc32c):
                 # An earlier read may have brought wrong bytes into memory, so read the record again.
-                store.recent.drop(slot_path(slots[place]))
-                (body,) = _fetched(store, [file], [slots[place]])
+                store.recent.drop(slot_path(slots[index]))
+                (body,) = _fetched(store, [file], [slots[index]])
             if body is None:
                 raise _missing(store, file.object_path or file.path)
             check_file(body, file.length, file.crc32c, file.path)
@@ -69,11 +69,11 @@ def _fetched(store: ObjectStore, files: Sequence[FileReference], slots: Sequence
     ranges = dict(zip((file.path for file in shared), store.for_each(partial(_range_of, store), shared), strict=True))
     wanted = [path for path in records if path not in lines] + [file.path for file in files if file.is_object]
     found = dict(zip(wanted, store.get_many(wanted), strict=True)) if wanted else {}
-    for place, file in enumerate(files):
+    for index, file in enumerate(files):
         if file.shared is not None:
             yield ranges[file.path]
             continue
-        path = slot_path(slots[place]) if file.in_record else file.path
+        path = slot_path(slots[index]) if file.in_record else file.path
         stored = found.get(path)
         if not file.in_record:
             yield None if stored is None else stored.body

@@ -261,7 +261,7 @@ class DataFileWriter:
         self._buffers: dict[tuple[str, int], _Buffer] = {}
         self._bytes = 0
         self._loose_bytes = 0
-        """Bytes of the rows added since ``_let_go`` last copied the buffers."""
+        """Bytes of the rows added since ``_release_input`` last copied the buffers."""
 
     @property
     def buffered_rows(self) -> int:
@@ -304,7 +304,7 @@ class DataFileWriter:
             return []
         written = self._upload(keys, append_time_ms)
         if self._loose_bytes > self._buffer_bytes:
-            self._let_go()
+            self._release_input()
         return written
 
     def flush(self, append_time_ms: int, placement: Placement = OBJECTS_ONLY) -> list[WrittenFile]:
@@ -331,7 +331,7 @@ class DataFileWriter:
         self._bytes = 0
         self._loose_bytes = 0
 
-    def _let_go(self) -> None:
+    def _release_input(self) -> None:
         """Copy the collected rows. Otherwise the rows of one partition keep the memory of their whole input batch."""
         for buffer in self._buffers.values():
             buffer.tables = [_copied(pa.concat_tables(buffer.tables))]

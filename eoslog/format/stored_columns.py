@@ -146,45 +146,45 @@ def stored_batches(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterat
         yield batch
 
 
-def _check_types(found: Any, wanted: Any, place: str) -> None:
+def _check_types(found: Any, wanted: Any, where: str) -> None:
     """Check the types of a schema's or struct's fields, by name."""
     types = {field.name: field.type for field in wanted}
     names = [field.name for field in found]
     if len(set(names)) < len(names):
-        raise CorruptRecord(f"two columns{place and f' of {place}'} have one name")
+        raise CorruptRecord(f"two columns{where and f' of {where}'} have one name")
     for field in found:
         if field.name in types:
-            _check_type(field.type, types[field.name], f"{place}{field.name}")
+            _check_type(field.type, types[field.name], f"{where}{field.name}")
 
 
-def _check_type(found: Any, wanted: Any, place: str) -> None:
+def _check_type(found: Any, wanted: Any, where: str) -> None:
     if isinstance(found, pa.StructType) and isinstance(wanted, pa.StructType):
-        _check_types(found, wanted, f"{place}.")
+        _check_types(found, wanted, f"{where}.")
     elif isinstance(found, pa.ListType) and isinstance(wanted, pa.ListType):
-        _check_type(found.value_type, wanted.value_type, f"{place}[]")
+        _check_type(found.value_type, wanted.value_type, f"{where}[]")
     elif not (
         found == wanted or pa.types.is_null(found) or (pa.types.is_integer(found) and pa.types.is_integer(wanted))
     ):
-        raise CorruptRecord(f"column {place} is {found}, not {wanted}")
+        raise CorruptRecord(f"column {where} is {found}, not {wanted}")
 
 
-def _check_values(place: str, column: Any, wanted: Any, nullable: Set[str]) -> None:
+def _check_values(where: str, column: Any, wanted: Any, nullable: Set[str]) -> None:
     """Refuse forbidden nulls and too large numbers in a column, and in the fields and elements within it."""
     if column.null_count:
-        if place not in nullable:
-            raise CorruptRecord(f"column {place} holds a null")
+        if where not in nullable:
+            raise CorruptRecord(f"column {where} holds a null")
         column = column.drop_null()
     if pa.types.is_null(column.type):
         return
     if pa.types.is_integer(wanted) and column.type != wanted:
         column.cast(wanted)
     if isinstance(wanted, pa.ListType):
-        _check_values(f"{place}[]", column.flatten(), wanted.value_type, nullable)
+        _check_values(f"{where}[]", column.flatten(), wanted.value_type, nullable)
     elif isinstance(wanted, pa.StructType):
         known = {field.name: field.type for field in wanted}
         for field, values in zip(column.type, column.flatten(), strict=True):
             if field.name in known:
-                _check_values(f"{place}.{field.name}", values, known[field.name], nullable)
+                _check_values(f"{where}.{field.name}", values, known[field.name], nullable)
 
 
 def check_number(name: str, value: object, least: int = -1, end: int = 2**63) -> None:
@@ -238,28 +238,28 @@ def check_partition(topic: Topic, partition: Partition) -> None:
     Raises:
         CorruptRecord: the fold cannot have produced it. The message says why.
     """
-    place = f"partition {topic.topic}-{partition.id.partition}"
+    where = f"partition {topic.topic}-{partition.id.partition}"
     end = partition.next_offset
-    check_number(f"{place}: the log's end", end, 0)
+    check_number(f"{where}: the log's end", end, 0)
     for name in ("log_start_offset", "segment_base_offset", "cleaned_offset"):
-        check_number(f"{place}: {name}", getattr(partition, name), 0, end + 1)
+        check_number(f"{where}: {name}", getattr(partition, name), 0, end + 1)
     try:
         _check_sealed(partition.sealed, partition.segment_base_offset)
         check_batches(partition.active, partition.segment_base_offset, end)
         for file in _files(partition):
             check_file_place(topic, partition.id, file)
     except (CorruptRecord, InvalidEntry) as error:
-        raise CorruptRecord(f"{place}: {without_code(error)}") from None
+        raise CorruptRecord(f"{where}: {without_code(error)}") from None
     opened = list(partition.open_transactions.values())
     if opened != sorted(opened) or not all(0 <= offset < end for offset in opened):
-        raise CorruptRecord(f"{place}: the first offsets of open transactions are not in order, or lie beyond its end")
+        raise CorruptRecord(f"{where}: the first offsets of open transactions are not in order, or lie beyond its end")
     for aborted in partition.aborted:
         if not 0 <= aborted.first_offset <= aborted.last_offset < end or aborted.producer_id < 0:
-            raise CorruptRecord(f"{place}: no transaction can have been aborted as {aborted}")
+            raise CorruptRecord(f"{where}: no transaction can have been aborted as {aborted}")
     for skipped in partition.skipped:
         fits = 0 <= skipped.base_offset < skipped.end_offset <= end and skipped.slot >= 0
         if not fits or not 0 < skipped.rows <= skipped.end_offset - skipped.base_offset:
-            raise CorruptRecord(f"{place}: no rows can have been skipped as {skipped}")
+            raise CorruptRecord(f"{where}: no rows can have been skipped as {skipped}")
 
 
 def _check_sealed(segments: Sequence[SealedSegment], end_offset: int) -> None:

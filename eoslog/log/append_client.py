@@ -1,8 +1,8 @@
 """The connection of a writer to the append service, if the log announces one.
 
 The service is a hint, and each failure has the same consequence: this process closes the connection, appends by itself,
-and connects again after a pause. A stopped service accepts connections, but does not answer the greeting. So a process
-waits for its answer once, and later only for its greeting.
+and connects again after a pause. The system accepts connections for a stopped service, too, but nothing answers the
+greeting. So a process waits at most once for an answer of a stopped service, and then only for its greeting.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class AppendClient:
         try:
             self._connect(announced)
         except (OSError, ValueError, ObjectNotFound, ChannelError, EosLogError) as error:
-            # Another service may have made another key, after somebody deleted this one.
+            # Another service may have made another key, after somebody deleted this key.
             self._key = None
             self._fail(f"the append service at {announced.address} cannot be reached: {error}")
             return False
@@ -96,7 +96,7 @@ class AppendClient:
         self._channel = channel
 
     def _opened(self, host: str, port: int) -> socket.socket:
-        """Return a connection to an address. The simulation has another one."""
+        """Return a connection to an address. The simulation replaces this method."""
         connected = socket.create_connection((host, port), _LONGEST_GREETING_MS / 1000)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connected

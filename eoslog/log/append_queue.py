@@ -62,7 +62,7 @@ class OthersMessages(NamedTuple):
 
 
 class SlotFence(NamedTuple):
-    """A record that may be without entries. It has the slot, so no late put can take it."""
+    """A record that takes a slot, even without entries, so that no late put can take it."""
 
 
 Content: TypeAlias = Request[Any] | OwnCheckpoint | OthersMessages | SlotFence

@@ -198,7 +198,7 @@ class Appender(Generic[S]):
             proposal.finish()
         self._contention.won(record.slot_record.append_id)
         group.continue_after(record)
-        others.taken = len(record.others)
+        others.considered = len(record.others)
         if record.included:
             self._environment.reached("log.shared.appended_for_others")
         return False

@@ -1,7 +1,7 @@
-"""Which process puts the next record: the append service, the process that has the host's turn, or any process.
+"""The choice of the process that puts the next record: the append service, or the process that has its host's turn.
 
-None of this is needed for correctness, because put-if-absent alone decides which record a slot gets. It decides how
-many puts are lost, and that no writer loses all of its races.
+Correctness does not depend on this choice, because put-if-absent alone decides which record a slot gets. A good choice
+loses few puts, and no writer loses all of its races.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class RequestsOfOthers:
     """The requests of other processes that one record may take."""
 
     offered: Sequence[OthersRequests] = ()
-    taken: int = 0
-    """The record was offered this many of them, from the first. The caller sets it when the record is in the log. Their
-    senders are told, also if the record left out their invalid requests."""
+    considered: int = 0
+    """The number of messages, from the first, whose requests were validated for the record. The caller sets it when the
+    record is in the log. Their senders get an answer, also if the record left out their requests as invalid."""
 
 
 class Contention:
@@ -141,8 +141,8 @@ class Contention:
             yield others
             # Not after an error: the put may have landed, and the next process must read the log.
             turn.newest = self._replica.newest_records(LARGEST_MESSAGE_BYTES)
-            if others.taken:
-                turn.answer(min(others.taken, len(messages)))
+            if others.considered:
+                turn.answer(min(others.considered, len(messages)))
 
     def _requests_of_others(self, group: AppendGroup, messages: Sequence[Message | None] = ()) -> RequestsOfOthers:
         """Return the requests in these messages, and those in messages that are proposals of this process."""

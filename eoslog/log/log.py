@@ -1,8 +1,8 @@
 """The log of a store: its reads, its appends and its checkpoints, as one process sees them.
 
-A log is a sequence of consecutive slots. Each slot is put if absent, so a process that puts slot n+1 proves that slot n
-was the newest. ``Replica`` holds the state for reads. ``Appender`` brings a request into a slot. ``Checkpointing``
-decides when a checkpoint is due.
+A log is a sequence of consecutive slots. Each slot is put if absent, so a process that puts slot n+1 shows that slot n
+was the newest. ``Replica`` holds the state for reads. ``Appender`` puts requests into slots. ``Checkpointing`` decides
+when a checkpoint is due.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHECKPOINT_ATTEMPTS = 3
 _AT_MOST_EVERY = 16
 _OVERDUE = 4
 _ATTEMPTS_AN_INTERVAL = 8
-"""How many checkpoints processes try to write in the number of slots after which one is due."""
+"""The number of attempts at a checkpoint, by all processes together, in one interval between two checkpoints."""
 _LONGEST_WAIT_S = 2.0
 
 
@@ -79,8 +79,8 @@ class Checkpointing:
         if since < every and not (since >= min(_AT_MOST_EVERY, every) and replica.tail_overflows()):
             return
         overdue = since >= _OVERDUE * every
-        # A record may have requests of many processes, and a checkpoint takes the time of some records. Only one of the
-        # checkpoints that the processes would write at the same time would count.
+        # A checkpoint takes as long as several records, and if several processes write one at the same time, only one
+        # counts. So only the process that put the newest record tries, and not after each record.
         if not overdue and (not has_put or since % max(1, every // _ATTEMPTS_AN_INTERVAL)):
             return
         with self._lock:

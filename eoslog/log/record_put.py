@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 class PutResult(Enum):
-    """What became of a record."""
+    """The outcome of the put of a record."""
 
     LANDED = auto()
     """It is part of the log, and the replica has it."""

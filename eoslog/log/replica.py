@@ -1,7 +1,7 @@
 """One process's replica of the log: the state after the newest slot it knows, and the last freshness check.
 
 A replica expires when its last freshness check is older than half the retention of slots. An expired replica is opened
-again, because the next slots may have been deleted. Then a missing slot does not prove that the log ends there.
+again, because the next slots may have been deleted. Then a missing slot does not show that the log ends there.
 """
 
 from __future__ import annotations
@@ -159,7 +159,11 @@ class Replica(Generic[S]):
             self.checked_ms, self._checked_monotonic_ms = self.dated(asked)
 
     def dated(self, asked: Moment) -> Moment:
-        """Return ``asked`` with a date: its own or that of the first answer, but never later than the newest date."""
+        """Return ``asked`` with a date.
+
+        If no answer had arrived by then, the moment gets the date of the first answer. No date is later than the newest
+        date of an answer.
+        """
         clock = self.store.clock
         return Moment(min(asked.date_ms or clock.first_date_ms, clock.last_date_ms), asked.monotonic_ms)
 

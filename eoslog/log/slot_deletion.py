@@ -37,10 +37,11 @@ class _Named(NamedTuple):
 
 
 def delete_old_slots(log: Log[S]) -> int:
-    """Delete slots below the older of the log's two checkpoints that are older than the retention. Return their number.
+    """Delete old slots. Return their number.
 
-    A slot stays while it or an older one has rows that a reader may need. Nothing is deleted unless both checkpoints
-    can be read completely.
+    A slot is deleted if it is below the older of the log's two checkpoints, and older than the retention. It stays
+    while it or an older slot has rows that a reader may need. Slots are deleted only if both checkpoints can be read
+    completely.
     """
     named = _named(log)
     if named is None:

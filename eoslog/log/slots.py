@@ -41,7 +41,7 @@ _SLOT = re.compile(r"__transaction_state/slot/\d{10}/(\d{20})\.json")
 
 
 def slot_group(slot: int) -> str:
-    """Return the directory of a slot. In lexical order the newest comes first."""
+    """Return the directory of a slot. In lexical order the directory of the newest slots comes first."""
     return f"{SLOTS}{_LARGEST_GROUP - slot // GROUP_SIZE:010d}/"
 
 
@@ -99,7 +99,7 @@ class IncludedRequest(BaseModel):
 
 
 class AppendServiceAnnouncement(BaseModel):
-    """Where the service that appends for the processes of all hosts listens. Each record repeats it until it expires.
+    """The address of the service that appends for the processes of all hosts. Each record repeats it until it expires.
 
     The service is a hint: a writer that cannot reach it appends by itself.
     """
@@ -118,7 +118,8 @@ class AppendServiceAnnouncement(BaseModel):
     def is_current(self, now_ms: int) -> bool:
         """Return True if it has not expired at ``now_ms`` (ms by the store's clock).
 
-        No service announces itself for longer than ``LONGEST_LEASE_MS``. A forged one would otherwise stay for ever.
+        No service announces itself for longer than ``LONGEST_LEASE_MS``. Otherwise a forged announcement would stay for
+        ever.
         """
         return now_ms < self.expires_ms <= now_ms + LONGEST_LEASE_MS
 

@@ -243,7 +243,7 @@ class _MovedRows:
         """The paths and contents of the last new files. The caller puts them with the other files of the seal."""
 
     def batches(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Return the batches of a segment, with new files in place of the embedded ones.
+        """Return the batches of a segment, with new files instead of embedded ones.
 
         An index lists the batches of a file one after the other. So a file that is an object of its own divides the
         moved rows into two new files. If the new files are larger than ``_LARGEST_MOVED_FILE_BYTES``, they are put at
@@ -252,14 +252,14 @@ class _MovedRows:
         Raises:
             CorruptRecord: rows cannot be read.
         """
-        with_rows = [(place, batch) for place, batch in enumerate(batches) if batch.file is not None]
+        with_rows = [(index, batch) for index, batch in enumerate(batches) if batch.file is not None]
         found = list(batches)
         for is_moved, run in groupby(with_rows, key=lambda each: _is_embedded(each[1])):
             limit = Limit(lambda each: _length(each[1]), _LARGEST_MOVED_FILE_BYTES)
             for group in limited_groups(run, limit) if is_moved else ():
-                places, moved = zip(*group, strict=True)
-                for place, batch in zip(places, self._moved(moved), strict=True):
-                    found[place] = batch
+                indexes, moved = zip(*group, strict=True)
+                for index, batch in zip(indexes, self._moved(moved), strict=True):
+                    found[index] = batch
         return found
 
     def _moved(self, batches: Sequence[Batch]) -> list[Batch]:

@@ -388,8 +388,8 @@ class RewrittenFile:
         row = 0
         for rows in read_rows(source, body, self._stored):
             end = row + rows.num_rows
-            placed = pa.Table.from_arrays([*rows.columns, pa.array(deltas[row:end])], schema=self._schema)
-            self._builder.add(placed if retained is None else placed.filter(pa.array(retained[row:end])))
+            with_deltas = pa.Table.from_arrays([*rows.columns, pa.array(deltas[row:end])], schema=self._schema)
+            self._builder.add(with_deltas if retained is None else with_deltas.filter(pa.array(retained[row:end])))
             row = end
 
     def finish(self) -> tuple[FileReference, bytes]:

@@ -22,9 +22,9 @@ from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.session import Session
 from eoslog.state.application_versions import (
     committed_rows,
-    last_at_place,
+    last_at_location,
     last_version,
-    place_name,
+    location_name,
     queries_on_other_hosts,
     starts_anew,
 )
@@ -50,8 +50,8 @@ class WorkVersion(NamedTuple):
     """None outside of streams."""
 
 
-class Place(NamedTuple):
-    """The place of a stream's checkpoint. It shows that an earlier query lost its checkpoint there."""
+class CheckpointLocation(NamedTuple):
+    """The location of a stream's checkpoint. It shows that an earlier query lost its checkpoint there."""
 
     path: str
     """A URL, or an absolute path."""
@@ -60,9 +60,9 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the place in the log, which does not show the path."""
+        """The name of the location in the log, which does not show the path."""
         digest = hashlib.sha256(self.path.encode(errors="surrogatepass")).hexdigest()[:16]
-        return place_name(digest, self.host)
+        return location_name(digest, self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,8 @@ class Job:
     """The application that numbers its work; None if it is the job itself."""
     query_id: str | None = None
     """The streaming query that numbers the work; None outside of streams."""
-    place: Place | None = None
-    """The place of the checkpoint of a stream's sink, if the query names the job. It is the application then."""
+    location: CheckpointLocation | None = None
+    """The location of the checkpoint of a stream's sink, if the query names the job. It is the application then."""
     starts_anew_after: WorkVersion | None = None
     """The last committed version, if the application restarts its count after it."""
     rows: int | None = None
@@ -108,16 +108,16 @@ class Job:
         )
         return None if last is None or starts_anew(work, last) else WorkVersion(last.version, last.query_id)
 
-    def last_at_place(self, store: Session) -> tuple[WorkVersion | None, frozenset[str]]:
-        """Return the last version that any query committed to the sink from the place, and all known queries.
+    def last_at_location(self, store: Session) -> tuple[WorkVersion | None, frozenset[str]]:
+        """Return the last version that any query committed to the sink from the location, and all known queries.
 
-        Both are of the known state. The caller refuses any other query that begins at this place. If no
-        query has committed from the place, or if the count restarts, return None and an empty set.
+        Both are of the known state. The caller refuses any other query that begins at this location. If no
+        query has committed from the location, or if the count restarts, return None and an empty set.
         """
         work = self._application_version_of(0)
 
         def snapshot(state: StoreState, slot: int) -> tuple[WorkVersion | None, frozenset[str]]:
-            last = last_at_place(state, work.application_id, self.sink)
+            last = last_at_location(state, work.application_id, self.sink)
             if last is None or starts_anew(work, last):
                 return None, frozenset()
             return WorkVersion(last.version, last.query_id), frozenset(state.query_versions)
@@ -129,10 +129,10 @@ class Job:
 
         The list is empty if this query has committed before, or if the path or its host is not known.
         """
-        place = self.place
-        if place is None or place.host is None or self.last_version(store) is not None:
+        location = self.location
+        if location is None or location.host is None or self.last_version(store) is not None:
             return []
-        name, host = place.name, place.host
+        name, host = location.name, location.host
         return store.read(
             lambda state, slot: sorted(set(queries_on_other_hosts(state, name, host, self.sink)) - {self.query_id}),
             refresh=False,
@@ -152,7 +152,7 @@ class Job:
     def _application_version_of(self, version: int) -> ApplicationVersion:
         after = self.starts_anew_after
         return ApplicationVersion(
-            application_id=self.place.name if self.place else self.application_id or self.job_id,
+            application_id=self.location.name if self.location else self.application_id or self.job_id,
             sink=self.sink,
             version=version,
             query_id=self.query_id,

@@ -268,14 +268,14 @@ class Producer:
             return
         self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
 
-        def initialise() -> InitAnswer:
-            answer = self._requests.initialise(keep_prepared=keep_prepared)
+        def initialize() -> InitAnswer:
+            answer = self._requests.initialize(keep_prepared=keep_prepared)
             kept = self._requests.prepared is not None
             self._lifecycle.arrive(ProducerPhase.PREPARED if kept else ProducerPhase.READY)
             self._calls.settled(None, keep_prepared)
             return answer
 
-        answer = self._guarded(initialise)
+        answer = self._guarded(initialize)
         # As for a commit: the producer is initialized, whatever a handler of the application raises.
         with suppress(Exception):
             self._log_init(answer)

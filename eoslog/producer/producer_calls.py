@@ -416,7 +416,7 @@ def producer_call(method: Callable[Concatenate[Self, P], T]) -> Callable[Concate
     name = f"{method.__name__.removeprefix('_')}()"
     metric = CALL_TIMES.get(name)
     parameters = list(signature(method).parameters)
-    place = parameters.index("timeout") - 1 if "timeout" in parameters else None
+    index = parameters.index("timeout") - 1 if "timeout" in parameters else None
 
     @wraps(method)
     def entered(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -424,8 +424,8 @@ def producer_call(method: Callable[Concatenate[Self, P], T]) -> Callable[Concate
         # Check before the call is entered: a thread of the parent may have been in one during the fork.
         calls.home.check(name)
         timeout: Any = kwargs.get("timeout")
-        if place is not None and place < len(args):
-            timeout = args[place]
+        if index is not None and index < len(args):
+            timeout = args[index]
         timeout_ms = calls.limits.max_block_ms if timeout is None else _timeout_ms(timeout)
         exclusive = calls.exclusive
         call = Call(name)

@@ -162,12 +162,12 @@ class AwaitedRows:
 
     def shown(self, row: int) -> str:
         """Return the partition and the result of a row as text: offset, error or pending. It takes no lock."""
-        place = f"topic={self._topic!r}, partition={self._partition}"
+        partition = f"topic={self._topic!r}, partition={self._partition}"
         if not self.is_told(row):
-            return f"{place}, {'lost: the process was forked' if self.is_lost(row) else 'pending'}"
+            return f"{partition}, {'lost: the process was forked' if self.is_lost(row) else 'pending'}"
         if self.error is not None:
-            return f"{place}, error={self.error.code}"
-        return f"{place}, offset={self.metadata(row).offset}"
+            return f"{partition}, error={self.error.code}"
+        return f"{partition}, offset={self.metadata(row).offset}"
 
     def add_callback(self, future: RecordFuture, row: int, callback: _Callback) -> bool:
         """Call ``callback`` when the row is told. Return False if it is already told: then the caller must call it."""

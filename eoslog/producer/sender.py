@@ -404,7 +404,7 @@ class Sender:
                 self._settled.append((self._accumulator.awaited.take_all(), ()))
             elif self._accumulator.files:
                 if self._requests.identity is None:
-                    self._requests.initialise()
+                    self._requests.initialize()
                 self._send_files()
                 self._settle_in_flight()
 
@@ -453,7 +453,7 @@ class Sender:
             # The producer id has expired, because it was not used for a day. These batches were sent only once and were
             # refused, so none has landed: send them under a new id.
             self._in_flight.was_sent = False
-        self._requests.initialise()
+        self._requests.initialize()
         assert self._requests.identity is not None
         self._in_flight.send_as(self._requests.identity)
         self._in_flight.was_sent = True

@@ -71,7 +71,7 @@ class TransactionManager:
         """Add group offsets to commit with the transaction. A newer offset replaces an older one."""
         self._offsets = with_added(self._offsets, added)
 
-    def initialise(self, *, keep_prepared: bool = False) -> InitAnswer:
+    def initialize(self, *, keep_prepared: bool = False) -> InitAnswer:
         """Ask for an identity. With ``keep_prepared``, also ask for the prepared transaction that comes with it."""
         answer = self._append(
             InitProducerId(

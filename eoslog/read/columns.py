@@ -29,7 +29,7 @@ RECORD_COLUMNS: pa.Schema = pa.schema(
 
 HEADERS_COLUMN = pa.field("headers", HEADERS_TYPE)
 
-PLACE_COLUMNS: pa.Schema = pa.schema(
+POSITION_COLUMNS: pa.Schema = pa.schema(
     [  # type: ignore[arg-type]
         pa.field("_topic", pa.string()),
         pa.field("_partition", pa.int32()),
@@ -64,21 +64,20 @@ def available_columns(topic: Topic) -> pa.Schema:
     """Return all columns that a reader of the topic can choose."""
     if topic.topic_schema.kind == "records":
         return pa.schema([*RECORD_COLUMNS, HEADERS_COLUMN, *TRANSACTION_COLUMNS])
-    return pa.schema([*stored_schema(topic), *PLACE_COLUMNS, *TRANSACTION_COLUMNS])
+    return pa.schema([*stored_schema(topic), *POSITION_COLUMNS, *TRANSACTION_COLUMNS])
 
 
-def default_columns(topic: Topic, *, place: bool = False, headers: bool = True, transaction: bool = False) -> pa.Schema:
+def default_columns(topic: Topic, *, headers: bool = True, transaction: bool = False) -> pa.Schema:
     """Return the columns that a reader gets if it does not choose columns.
 
     Args:
-        place: add the columns ``_topic, _partition, _offset, _timestamp`` (topics of columns only).
         headers: include the column ``headers`` (Kafka records only). Spark's connector leaves it out by default.
         transaction: add ``TRANSACTION_COLUMNS``.
     """
     if topic.topic_schema.kind == "records":
         fields = [*RECORD_COLUMNS, *([HEADERS_COLUMN] if headers else [])]
     else:
-        fields = [*stored_schema(topic), *(PLACE_COLUMNS if place else [])]
+        fields = list(stored_schema(topic))
     return pa.schema([*fields, *(TRANSACTION_COLUMNS if transaction else [])])
 
 

@@ -61,7 +61,7 @@ def read_latest(read: PartitionRead, keys: RowKeys) -> Iterator[pa.RecordBatch]:
     for batch in read_rows(replace(read, files=files, wanted=first, predicate=None)):
         newest.add(keys.key_array(batch), batch.column(offset.name))
     offsets = newest.offsets()
-    with_newest = [each for each in (_that_may_hold(each, offsets) for each in files) if len(each.batches)]
+    with_newest = [each for each in (_batches_that_may_hold(each, offsets) for each in files) if len(each.batches)]
     second = {field.name: field for field in (*wanted, offset)}
     for name in (*keys.key_columns, *keys.value_columns) if keys.value_columns else ():
         second.setdefault(name, stored.field(name))
@@ -124,13 +124,13 @@ class _Newest:
         self._keys = self._pending_rows = grouped.num_rows
 
 
-def _that_may_hold(rows: FileRows, offsets: npt.NDArray[np.int64]) -> FileRows:
+def _batches_that_may_hold(rows: FileRows, offsets: npt.NDArray[np.int64]) -> FileRows:
     """Return the batches that may hold a row of these offsets."""
     first, last = np.searchsorted(offsets, rows.batches.base_offset), np.searchsorted(offsets, rows.batches.end_offset)
     return rows.only(rows.batches.taken(first < last))
 
 
 def _are_in(offsets: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    places = np.minimum(np.searchsorted(offsets, found), len(offsets) - 1)
-    is_in: npt.NDArray[np.bool_] = offsets[places] == found
+    indices = np.minimum(np.searchsorted(offsets, found), len(offsets) - 1)
+    is_in: npt.NDArray[np.bool_] = offsets[indices] == found
     return is_in

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, stored_schema
-from eoslog.read.columns import PLACE_COLUMNS, RECORD_COLUMNS
+from eoslog.read.columns import POSITION_COLUMNS, RECORD_COLUMNS
 from eoslog.read.file_rows import FileRows
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
@@ -60,7 +60,7 @@ def _first_row(
         # As stored, in ms. The readers' column has microseconds, in which not every timestamp fits.
         wanted = pa.schema([RECORDS_SCHEMA.field("timestamp"), RECORD_COLUMNS.field("offset")])
     else:
-        wanted = pa.schema([PLACE_COLUMNS.field("_timestamp"), PLACE_COLUMNS.field("_offset")])
+        wanted = pa.schema([POSITION_COLUMNS.field("_timestamp"), POSITION_COLUMNS.field("_offset")])
     time, offset = wanted.names
     read = PartitionRead(
         store=store,

@@ -47,7 +47,7 @@ class CannotCompare(Exception):
     """A literal cannot be compared with its column. The message says which literals can."""
 
 
-class _Placed(NamedTuple):
+class _Converted(NamedTuple):
     """The position of a literal among the values of a column's type."""
 
     value: Value
@@ -82,7 +82,7 @@ def one_of(column: pa.Field[Any], literals: Sequence[Literal]) -> Condition:
     Raises:
         CannotCompare: a literal cannot be compared with the column.
     """
-    values = [placed.value for literal in literals if (placed := _placed(literal, column.type)).is_exact]
+    values = [converted.value for literal in literals if (converted := _converted(literal, column.type)).is_exact]
     unique = {order(value): value for value in values if _within(value, column.type) == 0}
     return OneOf(column.name, tuple(unique[each] for each in sorted(unique)))
 
@@ -95,7 +95,7 @@ def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condit
     """
     if kind_of(column.type) == "boolean":
         raise CannotCompare("a boolean is compared with = or <>")
-    value, is_exact = _placed(literal, column.type)
+    value, is_exact = _converted(literal, column.type)
     if kind_of(column.type) == "integer" and _within(value, pa.int64()):
         # Spark takes such a comparison for true even if the column is null.
         raise CannotCompare(f"{literal.text} is outside the range of integers; omit the comparison")
@@ -106,7 +106,7 @@ def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condit
     return Below(column.name, value, inclusive or not is_exact)
 
 
-def _placed(literal: Literal, data_type: Any) -> _Placed:
+def _converted(literal: Literal, data_type: Any) -> _Converted:
     text = literal.text
     match kind_of(data_type):
         case "integer":
@@ -114,21 +114,21 @@ def _placed(literal: Literal, data_type: Any) -> _Placed:
         case "decimal":
             return _number(literal, data_type.scale, digits_before_point(data_type), "a decimal")
         case "float":
-            return _Placed(_float(literal), True)
+            return _Converted(_float(literal), True)
         case "boolean":
             _expect(literal, "a boolean", LiteralKind.BOOLEAN)
-            return _Placed(text == "true", True)
+            return _Converted(text == "true", True)
         case "text":
             _expect(literal, "text", LiteralKind.TEXT)
-            return _Placed(text, True)
+            return _Converted(text, True)
         case "date":
             _expect(literal, "a date", LiteralKind.DATE, LiteralKind.TEXT)
-            return _Placed(_days(text), True)
+            return _Converted(_days(text), True)
         case "time":
             _expect(literal, "a time", LiteralKind.TIME, LiteralKind.TEXT)
-            return _Placed(_nanoseconds(text), True)
+            return _Converted(_nanoseconds(text), True)
         case "timestamp":
-            return _Placed(_microseconds(literal, with_zone=data_type.tz is not None), True)
+            return _Converted(_microseconds(literal, with_zone=data_type.tz is not None), True)
     raise CannotCompare(f"its type is {data_type}, of which only IS NULL and IS NOT NULL are supported")
 
 
@@ -146,7 +146,7 @@ def _expect(literal: Literal, what: str, *kinds: LiteralKind) -> None:
         raise CannotCompare(f"it is {what}, which is compared with {listed}, not with {literal.kind.value}")
 
 
-def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Placed:
+def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Converted:
     """Return a number in units of the type's last digit."""
     _expect(literal, what, LiteralKind.NUMBER)
     found = _NUMBER.fullmatch(literal.text)
@@ -159,7 +159,7 @@ def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Plac
     is_exact = not fraction[scale:].strip("0")
     if sign:
         units = -units if is_exact else -units - 1
-    return _Placed(units, is_exact)
+    return _Converted(units, is_exact)
 
 
 def _float(literal: Literal) -> float:

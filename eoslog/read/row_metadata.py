@@ -19,7 +19,7 @@ _LARGEST_CONSTANT_ROWS = 65_536
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
-class PlacedRows:
+class PositionedRows:
     """Rows with their batches and offsets. A control row is one row.
 
     Its arrays of rows are made when they are needed. Most reads of large files need none.
@@ -69,7 +69,7 @@ class PlacedRows:
         return np.arange(self.row_count) + (firsts - before)[self.batch_of_row]
 
 
-def metadata_column(field: Any, topic: str, partition: int, rows: PlacedRows) -> Any:
+def metadata_column(field: Any, topic: str, partition: int, rows: PositionedRows) -> Any:
     """Return a column that no file contains: the rows' position in the log, or their producer and transaction."""
     if field.name in ("_offset", "offset"):
         return pa.array(rows.offsets)
@@ -116,7 +116,7 @@ def _large_constant(value: Any) -> Any:
     return pa.repeat(value, _LARGEST_CONSTANT_ROWS)
 
 
-def _sequences(rows: PlacedRows) -> Any:
+def _sequences(rows: PositionedRows) -> Any:
     """Return each row's sequence. It grows with the offset, so removed rows count too."""
     base_sequences = rows.batches.base_sequence[rows.batch_of_row]
     base_offsets = rows.batches.base_offset[rows.batch_of_row]

@@ -25,7 +25,7 @@ from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.file_rows import BatchRows, FileRows
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
-from eoslog.read.row_metadata import PlacedRows, metadata_column
+from eoslog.read.row_metadata import PositionedRows, metadata_column
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.storage.object_store import ObjectStore
@@ -294,26 +294,26 @@ class _FileReader:
             last = int(np.searchsorted(begins, end))
             if first < last:
                 found = _decoded_rows(rows, batches.taken(slice(first, last)), batch, row)
-                if found.placed.row_count:
-                    yield self._with_columns(found.rows, found.placed)
+                if found.positioned.row_count:
+                    yield self._with_columns(found.rows, found.positioned)
                 # The next decoded rows may have more rows of the last batch.
                 first = last - 1 if ends[last - 1] > end else last
             row = end
 
-    def _with_columns(self, batch: pa.RecordBatch, placed: PlacedRows) -> pa.RecordBatch:
+    def _with_columns(self, batch: pa.RecordBatch, positioned: PositionedRows) -> pa.RecordBatch:
         columns = []
         for field in self._columns:
             if field.name not in batch.schema.names or field.name == OFFSET_DELTA_COLUMN.name:
-                column = self._metadata(field, placed)
+                column = self._metadata(field, positioned)
             else:
                 column = _stored_column(field, batch, self._stored)
                 if self._stored is RECORDS_SCHEMA and field.name == "timestamp" and column.null_count:
-                    column = pc.coalesce(column, self._metadata(field, placed))
+                    column = pc.coalesce(column, self._metadata(field, positioned))
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._columns)
 
-    def _metadata(self, field: Any, placed: PlacedRows) -> Any:
-        return metadata_column(field, self._read.topic, self._read.partition, placed)
+    def _metadata(self, field: Any, positioned: PositionedRows) -> Any:
+        return metadata_column(field, self._read.topic, self._read.partition, positioned)
 
     def _without_file(self, rows: FileRows) -> Iterator[pa.RecordBatch]:
         """Yield rows that need no file: control rows, and rows of which only metadata columns are wanted.
@@ -324,9 +324,9 @@ class _FileReader:
         rest = rows
         while rest.record_count:
             some, rest = rest.cut(min(_ROWS_A_BATCH, rest.record_count))
-            placed = PlacedRows(some.batches, some.batches.record_count, some.batches.base_offset)
+            positioned = PositionedRows(some.batches, some.batches.record_count, some.batches.base_offset)
             columns = [
-                pa.nulls(placed.row_count, field.type) if field.name in null else self._metadata(field, placed)
+                pa.nulls(positioned.row_count, field.type) if field.name in null else self._metadata(field, positioned)
                 for field in self._columns
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self._columns)
@@ -366,7 +366,7 @@ class _DecodedRows(NamedTuple):
 
     rows: pa.RecordBatch
     """The stored columns. They are null for a control row."""
-    placed: PlacedRows
+    positioned: PositionedRows
 
 
 def _decoded_rows(rows: FileRows, batches: BatchRows, decoded: pa.RecordBatch, row: int) -> _DecodedRows:
@@ -384,25 +384,27 @@ def _decoded_rows(rows: FileRows, batches: BatchRows, decoded: pa.RecordBatch, r
     end = np.where(in_file, np.minimum(batches.first_row + batches.record_count, row + decoded.num_rows), row + 1)
     counts = np.maximum(end - first, 0)
     skipped = np.where(in_file, first - batches.first_row, 0)
-    placed = PlacedRows(batches, counts, batches.base_offset + skipped)
+    positioned = PositionedRows(batches, counts, batches.base_offset + skipped)
     if batches.has_gaps.any():
-        return _rows_with_gaps(rows, decoded, placed, placed.counted_from(first - row))
+        return _rows_with_gaps(rows, decoded, positioned, positioned.counted_from(first - row))
     if in_file.all() and (first[1:] == end[:-1]).all():
         # Most files are read here. An array with a number for each row would cost more than their decoding.
-        return _DecodedRows(decoded.slice(int(first[0]) - row, placed.row_count), placed)
-    return _DecodedRows(_taken(decoded, placed.counted_from(first - row), placed), placed)
+        return _DecodedRows(decoded.slice(int(first[0]) - row, positioned.row_count), positioned)
+    return _DecodedRows(_taken(decoded, positioned.counted_from(first - row), positioned), positioned)
 
 
-def _rows_with_gaps(rows: FileRows, decoded: pa.RecordBatch, placed: PlacedRows, numbers: Numbers) -> _DecodedRows:
+def _rows_with_gaps(
+    rows: FileRows, decoded: pa.RecordBatch, positioned: PositionedRows, numbers: Numbers
+) -> _DecodedRows:
     """Return planned rows that have their offsets in the file, without rows outside of the wanted offsets.
 
     Args:
         numbers: the number of each row in the decoded batch.
     """
-    batches, batch_of_row = placed.batches, placed.batch_of_row
+    batches, batch_of_row = positioned.batches, positioned.batch_of_row
     has_gaps = batches.has_gaps[batch_of_row]
     in_file_offsets = decoded.column(OFFSET_DELTA_COLUMN.name).to_numpy()[numbers] + rows.file_base_offset
-    offsets = np.where(has_gaps, in_file_offsets, placed.offsets)
+    offsets = np.where(has_gaps, in_file_offsets, positioned.offsets)
     is_same_batch = batch_of_row[1:] == batch_of_row[:-1]
     if (is_same_batch & (offsets[1:] <= offsets[:-1])).any():
         path = "" if rows.file is None else rows.file.path
@@ -411,13 +413,13 @@ def _rows_with_gaps(rows: FileRows, decoded: pa.RecordBatch, placed: PlacedRows,
     kept = ~has_gaps | ((begins <= offsets) & (offsets < ends))
     batch_of_row, numbers, offsets = batch_of_row[kept], numbers[kept], offsets[kept]
     counts = np.bincount(batch_of_row, minlength=len(batches))
-    found = PlacedRows(batches, counts, batches.base_offset, batch_of_row=batch_of_row, offsets=offsets)
+    found = PositionedRows(batches, counts, batches.base_offset, batch_of_row=batch_of_row, offsets=offsets)
     return _DecodedRows(_taken(decoded, numbers, found), found)
 
 
-def _taken(decoded: pa.RecordBatch, numbers: Numbers, placed: PlacedRows) -> pa.RecordBatch:
+def _taken(decoded: pa.RecordBatch, numbers: Numbers, positioned: PositionedRows) -> pa.RecordBatch:
     """Return rows of a decoded batch, with nulls for control rows. Nothing is copied if the rows are adjacent."""
-    is_control = ~placed.batches.is_in_file[placed.batch_of_row]
+    is_control = ~positioned.batches.is_in_file[positioned.batch_of_row]
     if len(numbers) and not is_control.any() and numbers[-1] - numbers[0] + 1 == len(numbers):
         return decoded.slice(int(numbers[0]), len(numbers))
     indices: Any = pa.array(numbers, mask=is_control)

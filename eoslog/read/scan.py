@@ -143,7 +143,7 @@ class Scan:
         return ExclusiveIterator(self._batches(progress))
 
     def _batches(self, progress: Callable[[Progress], object] | None) -> Iterator[pa.RecordBatch]:
-        told = _Told(progress, self.plans)
+        told = _ProgressReport(progress, self.plans)
         left = self._most_rows
         for plan in self.plans:
             if left == 0:
@@ -399,7 +399,7 @@ def with_file(progress: Progress, rows: FileRows) -> Progress:
     return replace(progress, bytes=progress.bytes + rows.file.length, files=progress.files + 1)
 
 
-class _Told:
+class _ProgressReport:
     """Reports progress to a caller's function, if there is one."""
 
     def __init__(self, progress: Callable[[Progress], object] | None, plans: Sequence[PartitionPlan]) -> None:

@@ -28,13 +28,13 @@ class TopicSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicView:
+class SelectedTopic:
     """A topic at the slot of the snapshot, with its partitions that are read."""
 
     topic: Topic
     partitions: tuple[Partition, ...]
 
-    def by_place(self) -> dict[TopicPartition, Partition]:
+    def by_topic_partition(self) -> dict[TopicPartition, Partition]:
         """Return the partitions by name of the topic and number."""
         return {TopicPartition(self.topic.topic, each.id.partition): each for each in self.partitions}
 
@@ -47,7 +47,7 @@ class TopicsSnapshot:
     slot: int
     time_ms: int
     """The log's time at ``slot``."""
-    topics: tuple[TopicView, ...]
+    topics: tuple[SelectedTopic, ...]
     oldest_start_ms: int | None
     """The start of the oldest open transaction (ms by the store's clock); None if none is open."""
     is_complete: bool = True
@@ -55,15 +55,15 @@ class TopicsSnapshot:
 
     def topic_ids(self) -> dict[str, str]:
         """Return the ids of the topics by name."""
-        return {view.topic.topic: view.topic.topic_id for view in self.topics}
+        return {selected.topic.topic: selected.topic.topic_id for selected in self.topics}
 
     def partitions(self) -> dict[TopicPartition, Partition]:
         """Return the partitions that are read."""
-        return {key: each for view in self.topics for key, each in view.by_place().items()}
+        return {key: each for selected in self.topics for key, each in selected.by_topic_partition().items()}
 
     def only(self, topics: Iterable[str]) -> TopicsSnapshot:
         """Return the snapshot without other topics."""
-        return replace(self, topics=tuple(view for view in self.topics if view.topic.topic in topics))
+        return replace(self, topics=tuple(selected for selected in self.topics if selected.topic.topic in topics))
 
     def abort_overdue(self, store: Session) -> bool:
         """Abort the transactions past their timeouts if open transactions hide rows of these topics.
@@ -72,7 +72,7 @@ class TopicsSnapshot:
             True if a transaction was aborted: then more rows are visible.
         """
         is_held_back = self.oldest_start_ms is not None and any(
-            partition.is_held_back for view in self.topics for partition in view.partitions
+            partition.is_held_back for selected in self.topics for partition in selected.partitions
         )
         return is_held_back and store.overdue_transactions.abort_for_reader()
 
@@ -100,7 +100,7 @@ def topics_snapshot(
             return known
         wanted = _existing(selection, state) if existing_only else selection
         views = tuple(
-            TopicView(topic, tuple(state.partitions[each] for each in partition_ids))
+            SelectedTopic(topic, tuple(state.partitions[each] for each in partition_ids))
             for topic, partition_ids in _selected(state, wanted)
         )
         oldest_start_ms = min(state.ongoing.values(), default=None)

@@ -7,9 +7,9 @@ The version alone is not enough. A streaming query numbers its micro-batches fro
 query starts at 0 again and brings other rows under the same numbers. An application version therefore names the query,
 too.
 
-The job of a stream is named after its query and the place of its checkpoint, so queries never fence each other by
-mistake. The application is the place alone: a new query at the place of an earlier one probably replaces a checkpoint
-that was lost.
+The job of a stream is named after its query and the location of its checkpoint, so queries never fence each other by
+mistake. The application is the location alone: a new query at the location of an earlier one probably replaces a
+checkpoint that was lost.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreSt
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
 from eoslog.wording import counted
 
-_PLACE = "spark-checkpoint-"
-"""How the name of a checkpoint's place begins."""
+_LOCATION_PREFIX = "spark-checkpoint-"
+"""The beginning of each name of a checkpoint's location."""
 
 
-def place_name(path_digest: str, host: str | None) -> str:
-    """Return the application id of a stream's sink: the place of the stream's checkpoint.
+def location_name(path_digest: str, host: str | None) -> str:
+    """Return the application id of a stream's sink: the location of the stream's checkpoint.
 
     Args:
         path_digest: a digest of the checkpoint's path or URL.
         host: the host of a local path; None for a URL that means the same everywhere.
     """
-    return f"{_PLACE}{path_digest}" + ("" if host is None else f"-{host}")
+    return f"{_LOCATION_PREFIX}{path_digest}" + ("" if host is None else f"-{host}")
 
 
 def last_version(
@@ -102,7 +102,7 @@ def check_micro_batch(
 ) -> None:
     """Check that a micro-batch was not committed before, under this transactional id or another.
 
-    The default transactional id comes from the query and the place of its checkpoint. A query whose checkpoint was
+    The default transactional id comes from the query and the location of its checkpoint. A query whose checkpoint was
     moved therefore continues under another id, and the check follows the query from id to id.
 
     Spark replays at most the last micro-batch. An earlier one comes from an older copy of the checkpoint, and may
@@ -115,7 +115,7 @@ def check_micro_batch(
     Raises:
         Replayed: it is the last committed micro-batch.
         CheckpointMismatch: it is an earlier micro-batch, it is another query's, or its number of rows has changed. Or
-            the query is new, and another query committed from the same place.
+            the query is new, and another query committed from the same location.
         ProducerFenced: another run continues the query under another transactional id.
     """
     own = last_version(draft, transactional_id, work.application_id, work.sink)
@@ -142,7 +142,7 @@ def check_micro_batch(
                 raise _other_rows(before_id, work, last, before=committed, rows=rows)
             raise Replayed(work.application_id, work.version, last.version)
     if last is None:
-        before = last_at_place(draft, work.application_id, work.sink)
+        before = last_at_location(draft, work.application_id, work.sink)
         if before is not None and not starts_anew(work, before):
             raise _lost_checkpoint(work, before)
     if own is not None and own_counts and work.version <= own.version:
@@ -183,9 +183,9 @@ def committed_rows(state: StoreState | Draft, transactional_id: str, work: Appli
     return sum(each.rows for each in commit.rows)
 
 
-def last_at_place(state: StoreState | Draft, application_id: str, sink: str) -> LastVersion | None:
-    """Return what any query committed last to a sink from one place of a checkpoint; None if none did."""
-    if not application_id.startswith(_PLACE):
+def last_at_location(state: StoreState | Draft, application_id: str, sink: str) -> LastVersion | None:
+    """Return the last version that any query committed to a sink from a checkpoint location; None if none did."""
+    if not application_id.startswith(_LOCATION_PREFIX):
         return None
     found: list[tuple[int, int, LastVersion]] = []
     for key, last in state.application_versions.items():
@@ -197,7 +197,7 @@ def last_at_place(state: StoreState | Draft, application_id: str, sink: str) -> 
 
 
 def queries_on_other_hosts(state: StoreState | Draft, application_id: str, host: str, sink: str) -> Iterator[str]:
-    """Yield the queries that committed to a sink from the same path as this place, on other hosts."""
+    """Yield the queries that committed to a sink from a checkpoint at the same path, on other hosts."""
     path = application_id.removesuffix(host)
     for key, last in state.application_versions.items():
         at_path = key.application_id.startswith(path) and key.application_id != application_id
@@ -208,13 +208,13 @@ def queries_on_other_hosts(state: StoreState | Draft, application_id: str, host:
 def is_sink(transactional_id: str, application_id: str) -> bool:
     """Return True for the application of a stream's sink, False for that of a ``foreachBatch``.
 
-    The application of a sink is the place of its checkpoint, or the job itself.
+    The application of a sink is the location of its checkpoint, or the job itself.
     """
-    return application_id == transactional_id or application_id.startswith(_PLACE)
+    return application_id == transactional_id or application_id.startswith(_LOCATION_PREFIX)
 
 
 def _lost_checkpoint(work: ApplicationVersion, last: LastVersion) -> CheckpointMismatch:
-    """Return the error for the first micro-batch of a query at the place of another query's checkpoint."""
+    """Return the error for the first micro-batch of a query at the location of another query's checkpoint."""
     return CheckpointMismatch(
         f"version {last.version} of {_query(last.query_id)} was committed to {_topic(work)} from the same checkpoint "
         f"location. Version {work.version} of {_query(work.query_id)} is other work, so it was neither committed nor "
@@ -307,7 +307,7 @@ def _last_of_query(draft: Draft, transactional_id: str, work: ApplicationVersion
     if not found:
         return transactional_id, None
     # Slots order the commits of several ids. Versions do not: after a restart (`startAnewAfter`) they begin again at a
-    # lower number. Versions decide only if an id has expired or has committed other work since. A tie is this id's.
+    # lower number. Versions decide only if an id has expired or has committed other work since. In a tie this id wins.
     slots_known = all(slot is not None for slot, _ in found.values())
     before_id = max(
         found, key=lambda each: (found[each][0] if slots_known else found[each][1].version, each == transactional_id)

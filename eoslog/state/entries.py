@@ -115,7 +115,7 @@ class TopicConfig(Model):
     retention_bytes: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
     """A partition's oldest segment is dropped as long as the others have this many bytes; -1 for no limit."""
     cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
-    """Which rows are removed: old ones, those with a newer row of the same key, or both."""
+    """Which rows are removed: old rows, rows with a newer row of the same key, or both."""
     min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Compaction is due when more than this fraction of the sealed bytes was never compacted."""
     delete_retention_ms: Milliseconds = 24 * 3600 * 1000
@@ -163,7 +163,7 @@ class TopicCreated(Model):
     type: Literal["topic"] = "topic"
     topic: str
     topic_id: Hex
-    """The id of this incarnation. A topic that is deleted and created again gets another."""
+    """The id of this incarnation. A topic that is deleted and created again gets another id."""
     partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
     """The number of partitions."""
     topic_schema: TopicSchema
@@ -225,14 +225,14 @@ class SegmentSealed(Model):
     end_offset: Offset
     """The end of the segment (exclusive). The next segment begins there."""
     index: FileReference
-    """Its batches."""
+    """The index file: it lists the segment's batches."""
     txnindex: FileReference | None = None
-    """Its aborted transactions, in Kafka's format; None if there are none."""
+    """The file of the segment's aborted transactions, in Kafka's format; None if there are none."""
     snapshot: FileReference
-    """The producers' state at its start, in Kafka's format."""
+    """The file of the producers' state at the segment's start, in Kafka's format."""
     data: tuple[FileReference, ...] = ()
-    """The new data files with the rows that were in records and shared objects, in their order. Consecutive batches of
-    this kind share one or more files. A batch whose file is an object of its own begins another one."""
+    """The new data files with the rows that were in records and shared objects, in the order of the rows. Adjacent
+    batches of this kind share files. A batch between them whose file is an object of its own separates the files."""
     upload_ms: Milliseconds
     """A lower bound of the time at which its first file was written."""
 
@@ -291,11 +291,11 @@ class SegmentsReplaced(Model):
     max_timestamp: Timestamp
     """The largest timestamp of the batches (ms); -1 if there is none."""
     index: FileReference
-    """Its batches. It may name data files of the replaced indexes."""
+    """The index file of the new segment. It may name data files of the replaced indexes."""
     txnindex: FileReference | None = None
-    """Its aborted transactions, in Kafka's format; None if there are none."""
+    """The file of the new segment's aborted transactions, in Kafka's format; None if there are none."""
     snapshot: FileReference
-    """The producers' state at its start. It is the file of the first replaced segment."""
+    """The file of the producers' state at the segment's start: the snapshot of the first replaced segment."""
     removed_end_slot: Offset | None = None
     """The last slot that ended a transaction whose committed rows were removed; None if no row was removed."""
     skipped: tuple[SkippedFile, ...] = ()

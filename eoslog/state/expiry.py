@@ -26,7 +26,7 @@ from eoslog.state.store_state import Group, IdempotentProducer, Member, StoreSta
 
 
 def known_offsets(state: StoreState | Draft, group_id: str, partition_ids: Iterable[PartitionId]) -> set[PartitionId]:
-    """Return those of the given partitions for which a group has an offset, or may get one.
+    """Return the given partitions for which a group has an offset, or may get one.
 
     A group may get an offset from a prepared transaction.
 
@@ -93,7 +93,7 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
 
     An offset expires ``retention_ms`` after its commit (KIP-211), with three exceptions:
 
-    - In a group without members it does not expire before the group has been empty for ``retention_ms``, too.
+    - In a group without members it expires only after the group has been empty for ``retention_ms``.
     - In a group with members it does not expire while a member subscribes to its topic.
     - It does not expire while a prepared transaction may still replace it.
 

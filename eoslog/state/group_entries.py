@@ -9,7 +9,7 @@ from pydantic import Field
 from eoslog.state.entry_fields import Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
 
 LONGEST_METADATA = 4096
-"""The longest metadata of an offset (characters). Kafka's default limit is as many bytes."""
+"""The longest metadata of an offset (characters). Kafka's default limit is the same number of bytes."""
 
 
 class GroupOffset(Model):
@@ -53,8 +53,8 @@ class GroupMember(Model):
     topics: tuple[str, ...]
     """The names of the topics to which it subscribes."""
     group_instance_id: Identifier | None = None
-    """The instance id of a static member. A consumer that joins with a known one replaces its holder, and gets the
-    holder's partitions.
+    """The instance id of a static member. A consumer that joins with a known instance id replaces the member that has
+    it, and gets this member's partitions.
     """
 
 
@@ -76,13 +76,14 @@ class GroupChanged(Model):
     """Members joined or left a group or gave up partitions, and the partitions were assigned again.
 
     A partition that a member must give up stays with it until the member has given it up or has left. Only then is it
-    assigned to another.
+    assigned to another member.
     """
 
     type: Literal["group"] = "group"
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=0)]
-    """The old one plus 1 if members or subscriptions changed or a member must give up a partition, else the old one."""
+    """The group's generation from here on. It rises by 1 if a member joins, leaves, changes its subscription or must
+    give up a partition. Otherwise it stays."""
     joined: tuple[GroupMember, ...] = ()
     left: tuple[Identifier, ...] = ()
     """The ids of members that left."""

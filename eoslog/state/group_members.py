@@ -14,7 +14,7 @@ from typing import NamedTuple
 from eoslog.errors import IllegalGeneration, InvalidEntry
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import AssignedPartitions, GroupChanged, GroupMember, MemberAssignment
-from eoslog.state.groups import EMPTY_GROUP, created_slot, is_empty_since, static_member
+from eoslog.state.groups import EMPTY_GROUP, created_slot, emptied_ms, static_member
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import Group, Member, StoreState
 
@@ -219,7 +219,7 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
         entry.generation,
         members,
         group.offsets,
-        is_empty_since(group, members, draft.time_ms),
+        emptied_ms(group, members, draft.time_ms),
         created_slot(group, draft),
         _subscribed(group, members, draft.slot),
     )
@@ -315,7 +315,7 @@ def _check_assignment(draft: Draft, group_id: str, members: Mapping[str, Member]
     The member subscribes to the topic, or is about to give the partition up.
 
     Raises:
-        InvalidEntry: it does not hold.
+        InvalidEntry: a partition belongs to no member, to several, or to a member that does not subscribe.
     """
     to_read = partitions_to_read(draft, members)
     topic_of = {partition_id: name for name, partition_ids in to_read.items() for partition_id in partition_ids}

@@ -65,7 +65,7 @@ def check_offsets(draft: Draft, committed: GroupOffsets) -> None:
 
 
 def check_plain_offsets(draft: Draft, committed: GroupOffsets) -> None:
-    """Check that offsets may be committed outside of a transaction. Only members may do so in a group that has some.
+    """Check that offsets may be committed outside of a transaction. If a group has members, only they may.
 
     Raises:
         UnknownMember: the group has members, and none of them commits.
@@ -202,8 +202,13 @@ def check_empty(group: Group, group_id: str) -> None:
         )
 
 
-def is_empty_since(group: Group, members: dict[str, Member], now_ms: int) -> int:
-    """Return when the group became empty (ms), given its members from now on; ``NO_TIME`` if there are any."""
+def emptied_ms(group: Group, members: dict[str, Member], now_ms: int) -> int:
+    """Return the time at which the group became empty (ms); ``NO_TIME`` if it has members from now on.
+
+    Args:
+        members: the members of the group from now on.
+        now_ms: the time of the store's clock (ms).
+    """
     if members:
         return NO_TIME
     return now_ms if group.members else group.empty_since_ms

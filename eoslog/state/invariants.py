@@ -124,7 +124,7 @@ def _transactions(state: StoreState, slot: int) -> Iterator[Broken]:
         name: each.start_ms for name, each in state.transactions.items() if each.state is TransactionState.ONGOING
     }
     if is_open != state.ongoing:
-        yield Broken(kind, f"the state lists {sorted(state.ongoing)} as open, but open are {sorted(is_open)}")
+        yield Broken(kind, f"the state lists {sorted(state.ongoing)} as open, but the open ones are {sorted(is_open)}")
     holders: dict[int, str] = {}
     for name, each in state.transactions.items():
         if each.state not in (

@@ -53,7 +53,7 @@ def topic_partitions(given: object) -> list[TopicPartition]:
 
 
 def names_given(what: str, given: object) -> tuple[str, ...]:
-    """Return the names that a caller gives: several, or a single one. Each is there once, in order.
+    """Return the names that a caller gives: several, or a single one. Each name is returned once, in the given order.
 
     Args:
         what: the argument, for messages.

@@ -85,11 +85,11 @@ def check_object(topic: Topic, partition_id: PartitionId, file: FileReference) -
         raise InvalidEntry(f"file {file.path} must be an object, but is said to be in a record or in a shared object")
 
 
-def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
+def check_batch(partition: Partition, where: str, entry: BatchAppended) -> None:
     """Check that a producer may append an eager batch to the partition now.
 
     Args:
-        place: the partition's name for error messages.
+        where: the partition's name for error messages.
 
     Raises:
         InvalidTxnState: the batch has no transaction, but its producer has one open in the partition.
@@ -97,14 +97,14 @@ def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
     """
     if entry.transactional_id is None and entry.producer_id in partition.open_transactions:
         raise InvalidTxnState(
-            f"{place}: producer {entry.producer_id} has an open transaction here, and a batch outside of it is refused"
+            f"{where}: producer {entry.producer_id} has an open transaction here, and a batch outside of it is refused"
         )
     check_sequence(
         partition.producers.get(entry.producer_id),
         entry.producer_epoch,
         entry.base_sequence,
         entry.record_count,
-        place,
+        where,
     )
 
 
@@ -176,17 +176,18 @@ def _batch_of(
     )
 
 
-def place_marker(
+def append_marker(
     partition: Partition, ended: TransactionEnded, identity: ProducerIdentity, position: LogPosition, *, eager: bool
 ) -> int:
-    """End a producer's transaction in the partition: decide its rows, append the control row, raise the epoch.
+    """End a producer's transaction in the partition: set the outcome of its rows, append the control row, raise the
+    epoch.
 
     Args:
         identity: the producer id of the rows, with the epoch of the control row.
         eager: True if the transaction appended eager batches here, so that the partition keeps producer state.
 
     Returns:
-        The number of eager rows that were decided.
+        The number of eager rows that got their outcome.
     """
     producer_id, marker_epoch = identity
     control, outcome = Control.ABORT, Outcome.ABORTED
@@ -249,11 +250,11 @@ def _settle(
 
 
 def sealable_end(partition: Partition, config: TopicConfig, now_ms: int, *, of_any_age: bool = False) -> int | None:
-    """Return the end offset (exclusive) up to which the active segment may be sealed; None if it may not yet.
+    """Return the end offset (exclusive) up to which the active segment may be sealed; None if no batch may be.
 
     Only decided batches are sealed. The segment must be large enough or old enough at ``now_ms`` of the store's clock.
-    Its age counts from the log's time when its first batch was decided. The timestamps of its rows would not do: a
-    backfill of old rows would be sealed batch by batch.
+    Its age counts from the log's time when its first batch was decided. The timestamps of its rows do not count:
+    otherwise a backfill of old rows would be sealed batch by batch.
 
     Args:
         of_any_age: a segment that is neither large nor old may be sealed too.
@@ -401,7 +402,9 @@ def newest_expired_ms(state: StoreState | Draft) -> int:
 
 
 def newest_deletable_ms(state: StoreState, waiting: Iterable[PendingDeletion]) -> int:
-    """Return the newest time in the path of the shared objects that vacuum may delete unless named (ms, inclusive).
+    """Return the newest time in the path of the shared objects that vacuum may delete (ms, inclusive).
+
+    Vacuum keeps the shared objects that an entry names, whatever their time.
 
     Args:
         waiting: the deletions whose readers may still run. They need all shared objects from their oldest one on.

@@ -26,7 +26,8 @@ from eoslog.wording import quoted
 
 DEFAULT_PREPARED_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 MOST_PREPARED_FILES = 50_000
-"""The record of the commit must have room for them, too. It is a little larger than the record of the prepare."""
+"""The largest number of files in a prepared transaction. The record of its commit must have room for them, too. That
+record is a little larger than the record of the prepare."""
 
 _PREPARED_STATE = re.compile(r"([0-9]{1,19}):([0-9]{1,5})", re.ASCII)
 

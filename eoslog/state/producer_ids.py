@@ -390,5 +390,5 @@ def check_registered(state: StoreState | Draft, producer_id: int) -> None:
     """
     if producer_id not in state.producers:
         raise UnknownProducerId(
-            f"producer id {producer_id} is not registered. It has expired or never was. Open a new producer"
+            f"producer id {producer_id} is not registered: it has expired, or never was registered. Open a new producer"
         )

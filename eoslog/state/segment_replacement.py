@@ -1,4 +1,4 @@
-"""Replacement of sealed segments by one. It has the same rows in fewer files, or the rows that are left.
+"""Replacement of adjacent sealed segments by one: with the same rows in fewer files, or with the rows that are left.
 
 The rules of compaction are those of Kafka's cleaner (``LogCleaner``, ``UnifiedLog.replaceSegments``).
 """
@@ -158,14 +158,14 @@ def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, .
     """Check that the numbers of the new segment fit the replaced ones.
 
     Raises:
-        InvalidEntry: they do not.
+        InvalidEntry: a number does not fit.
     """
     problems = {
         "begins or ends elsewhere": (entry.base_offset, entry.end_offset)
         != (replaced[0].base_offset, replaced[-1].end_offset),
         "names another snapshot": entry.snapshot != replaced[0].snapshot,
         "has more batches": entry.batch_count > sum(segment.batch_count for segment in replaced),
-        "lacks rows of transactions that they never held": entry.removed_end_slot is not None
+        "lacks rows of transactions that the replaced segments never held": entry.removed_end_slot is not None
         and entry.removed_end_slot > max(segment.max_end_slot for segment in replaced),
         "names an index that is in use": entry.index in [segment.index for segment in replaced],
         "skips files without reason": bool(entry.skipped) is not (entry.reason == "skip_files"),
@@ -191,8 +191,8 @@ def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, .
     for problem, found in problems.items():
         if found:
             raise InvalidEntry(
-                f"partition {entry.partition}: the segment that should replace those from offset {entry.base_offset} "
-                f"on {problem}"
+                f"partition {entry.partition}: the segment that should replace the segments from offset "
+                f"{entry.base_offset} on {problem}"
             )
 
 

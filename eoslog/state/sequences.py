@@ -1,7 +1,7 @@
 """Idempotence: the check that a batch's epoch and sequence follow the earlier batches of its producer in a partition.
 
 The rules are those of Kafka's transaction version 2 (``ProducerAppendInfo``, ``ProducerStateEntry``, KIP-890). One rule
-goes beyond Kafka: a batch older than the last five is a duplicate, too, if the state proves that its sequences were
+goes beyond Kafka: a batch older than the last five is a duplicate, too, if the state shows that its sequences were
 written.
 
 The state also keeps each partition's producers as they were at the start of the active segment. They are the content of
@@ -43,12 +43,12 @@ def last_sequence_of(base_sequence: int, record_count: int) -> int:
 
 
 def check_sequence(
-    known: ProducerState | None, producer_epoch: int, base_sequence: int, record_count: int, place: str
+    known: ProducerState | None, producer_epoch: int, base_sequence: int, record_count: int, where: str
 ) -> None:
     """Check that a batch follows the earlier ones of its producer, and recognize a duplicate.
 
     Args:
-        place: the partition's name for error messages.
+        where: the partition's name for error messages.
 
     Raises:
         InvalidProducerEpoch: the epoch is older than the partition's.
@@ -58,14 +58,14 @@ def check_sequence(
     """
     if known is not None and producer_epoch < known.producer_epoch:
         raise InvalidProducerEpoch(
-            f"{place}: the batch has epoch {producer_epoch}, but the partition has seen epoch {known.producer_epoch}"
+            f"{where}: the batch has epoch {producer_epoch}, but the partition has seen epoch {known.producer_epoch}"
         )
     # Each epoch starts at sequence 0, and so does a producer that the partition does not know (KIP-890). Otherwise a
     # lost batch before this one would go unnoticed. A marker leaves an epoch without batches; the next batch starts it.
     if known is None or producer_epoch > known.producer_epoch or not known.batches:
         if base_sequence != 0:
             raise OutOfOrderSequence(
-                f"{place}: the first batch of an epoch must begin at sequence 0, but this one begins at {base_sequence}"
+                f"{where}: the first batch of an epoch must begin at sequence 0, but this one begins at {base_sequence}"
             )
         return
     last = last_sequence_of(base_sequence, record_count)
@@ -78,7 +78,7 @@ def check_sequence(
     if _is_older(known, base_sequence, last, expected):
         raise DuplicateBatch(NO_OFFSET)
     raise OutOfOrderSequence(
-        f"{place}: the next batch must begin at sequence {expected}, but this one holds {base_sequence} to {last}"
+        f"{where}: the next batch must begin at sequence {expected}, but this one holds {base_sequence} to {last}"
     )
 
 

@@ -152,7 +152,9 @@ class Transaction:
 
     @property
     def open_producer_id(self) -> int:
-        """The producer id of the open transaction's rows. A prepared one keeps it even if its holder gets another."""
+        """The producer id of the open transaction's rows. A prepared
+        transaction keeps it, even if its holder gets another id.
+        """
         return self.producer_id if self.prepared is None else self.prepared.producer_id
 
 
@@ -172,7 +174,7 @@ class CommittedOffset(NamedTuple):
     metadata: str
     leader_epoch: int
     slot: int
-    """The slot that put it into the log: that of its commit, or that of the prepare of its transaction."""
+    """The slot that put it into the log: the slot of its commit, or of the prepare of its transaction."""
     commit_ms: int
     """The log's time when it took effect (ms)."""
 
@@ -260,7 +262,7 @@ class PendingDeletion(NamedTuple):
 
     @property
     def has_files(self) -> bool:
-        """True if objects are dropped: those of this deletion alone."""
+        """True if the entry dropped whole objects, and not only rows in records and shared objects."""
         return bool(self.prefix or self.files or self.indexes)
 
 

@@ -54,7 +54,7 @@ class CreateTopic:
 
 @dataclass(frozen=True)
 class DeleteTopic:
-    """Delete the topic that has a name now."""
+    """Delete the topic that has this name now."""
 
     topic: str
 

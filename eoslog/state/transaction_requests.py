@@ -442,7 +442,7 @@ def end_request(
 
 
 def _leaving_room(batches: Sequence[StagedBatch]) -> Iterator[StagedBatch]:
-    """Yield the batches, without statistics once those so far exceed the limit of one entry.
+    """Yield the batches. Once their statistics exceed the limit of one entry, the next batches have none.
 
     Statistics only help readers to skip files. A commit succeeds without them.
     """

@@ -28,13 +28,13 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.partitions import (
     append_batch,
+    append_marker,
     append_staged,
     check_batch,
     check_file_place,
     check_shared,
     check_upload,
     partition_of,
-    place_marker,
     topic_of,
 )
 from eoslog.state.prepared import (
@@ -416,7 +416,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     marker_identity = ProducerIdentity(rows.producer_id, marker_epoch(transaction))
     for marker in entry.markers:
         partition_id = PartitionId(marker.topic_id, marker.partition)
-        counts[partition_id.topic_id] += place_marker(
+        counts[partition_id.topic_id] += append_marker(
             draft.edit_partition(partition_id),
             entry,
             marker_identity,

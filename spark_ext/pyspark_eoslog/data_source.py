@@ -57,7 +57,7 @@ class DefaultSource(DataSource):
             snapshot = topics_snapshot(store, selection, existing_only=not options.fail_on_data_loss)
             if not snapshot.topics:
                 snapshot = topics_snapshot(store, selection, refresh=False)
-            return default_schema([view.topic for view in snapshot.topics], options)
+            return default_schema([selected.topic for selected in snapshot.topics], options)
 
     def reader(self, schema: StructType) -> EosLogReader:
         from pyspark_eoslog.read.batch_reader import EosLogReader

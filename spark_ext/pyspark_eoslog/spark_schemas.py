@@ -18,7 +18,7 @@ from eoslog.format.column_types import narrows
 from eoslog.format.spark_json import arrow_schema, with_sql_types
 from eoslog.format.topic_schemas import normalize_schema, stored_schema
 from eoslog.read.columns import (
-    PLACE_COLUMNS,
+    POSITION_COLUMNS,
     TRANSACTION_COLUMNS,
     available_columns,
     default_columns,
@@ -131,8 +131,8 @@ def _topic_columns(topic: Topic, options: Options) -> StructType:
     fields = _in_spark(topic, stored_schema(topic)).fields
     if options.include_control_rows:
         fields = [StructField(field.name, field.dataType, nullable=True) for field in fields]
-    place = spark_columns(PLACE_COLUMNS).fields if options.metadata_columns else []
-    return StructType([*fields, *place, *transaction])
+    position = spark_columns(POSITION_COLUMNS).fields if options.metadata_columns else []
+    return StructType([*fields, *position, *transaction])
 
 
 def _in_spark(topic: Topic, columns: pa.Schema) -> StructType:

@@ -181,7 +181,7 @@ class EosLogTable:
                 f"topic {self._topic} was deleted and created again while a read of it was planned; plan it again"
             )
         wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
-        place = NativeFiles(store.url, dict(self._options.location.options))
+        native_files = NativeFiles(store.url, dict(self._options.location.options))
         is_whole = predicate is None and not latest_by_key
         used = [] if predicate is None else compile_predicate(predicate, topic).columns.names
         of_rows = newest_columns(topic) if latest_by_key else ()
@@ -190,7 +190,7 @@ class EosLogTable:
         put_embedded_files(store.object_store, filter(None, (file.embedded_file for file in files)))
         check_columns(topic, read)
         with native_settings(self._spark):
-            frame = native_frame(self._spark, place, topic, files=files, wanted=read)
+            frame = native_frame(self._spark, native_files, topic, files=files, wanted=read)
             if is_whole:
                 return frame
             if latest_by_key:

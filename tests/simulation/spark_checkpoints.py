@@ -6,7 +6,7 @@ import math
 import re
 
 from eoslog.errors import CheckpointMismatch
-from pyspark_eoslog.write.checkpoint_places import checkpoint_place
+from pyspark_eoslog.write.checkpoint_locations import planned_checkpoint
 from tests.simulation.ledger import Ledger
 from tests.simulation.service import IN, GaveUp, open_store
 from tests.simulation.spark_engine import Checkpoint
@@ -16,7 +16,7 @@ from tests.simulation.world import Process, Violation, World
 
 
 def _place_name(location: str) -> str:
-    return checkpoint_place(location).of_query(None).name
+    return planned_checkpoint(location).of_query(None).name
 
 
 class SparkMoved(SparkStream):

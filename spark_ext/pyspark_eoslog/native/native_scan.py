@@ -48,7 +48,7 @@ _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
 """Spark's Parquet reader of the first data source API, whatever `spark.sql.sources.useV1SourceList` says.
 
 The reader of the second API has no `_metadata`. It can also answer minima, maxima and counts by the bounds in files. It
-then looks for a column at its place in the schema of the read, where the file may have another column.
+then looks for a column at its position in the schema of the read, where the file may have another column.
 """
 _TIMESTAMP = "timestamp"
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -118,7 +118,7 @@ def s3a_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def native_frame(
-    spark: SparkSession, place: NativeFiles, topic: Topic, *, files: Sequence[PlannedFile], wanted: StructType
+    spark: SparkSession, native_files: NativeFiles, topic: Topic, *, files: Sequence[PlannedFile], wanted: StructType
 ) -> DataFrame:
     """Return a DataFrame of the rows of these files with the columns ``wanted``. Every column may be null.
 
@@ -135,11 +135,11 @@ def native_frame(
         is_late = has_times and any(each.timestamp > GREATEST_MS for each in file.times)
         return is_late, file.hidden_rows, is_looked_up, bool(file.may_hold_nan)
 
-    with _changed(spark, place.listing_setting(len(files), lambda name: int(spark.conf.get(name) or 0))):
+    with _changed(spark, native_files.listing_setting(len(files), lambda name: int(spark.conf.get(name) or 0))):
         frames = []
         for (is_late, *_), group in groupby(sorted(files, key=kind), key=kind):
             frames.append(
-                _scan(spark, place, topic, files=list(group), wanted=wanted, in_file=in_file, is_late=is_late)
+                _scan(spark, native_files, topic, files=list(group), wanted=wanted, in_file=in_file, is_late=is_late)
             )
         frame = reduce(lambda left, right: left.unionAll(right), frames)
         # The analysis looks up the files. Without this line, Spark Connect would do it later, without the setting.
@@ -164,7 +164,7 @@ def _in_files(topic: Topic, wanted: StructType) -> list[StructField]:
 
 def _scan(
     spark: SparkSession,
-    place: NativeFiles,
+    native_files: NativeFiles,
     topic: Topic,
     *,
     files: Sequence[PlannedFile],
@@ -177,8 +177,8 @@ def _scan(
     Args:
         is_late: True if records have timestamps that Spark's reader cannot convert. It reads them as numbers.
     """
-    paths = [place.path(file) for file in files]
-    reader = spark.read.format(_PARQUET).options(**place.read_options)
+    paths = [native_files.path(file) for file in files]
+    reader = spark.read.format(_PARQUET).options(**native_files.read_options)
     with_nan = frozenset[str]().union(*(file.may_hold_nan for file in files))
     if not is_late and in_file and len(in_file) == len(wanted) and not any(file.hidden_rows for file in files):
         check_names(files)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def newest_columns(topic: Topic) -> tuple[str, ...]:
     """Return the columns that ``newest_rows`` needs."""
     keys = latest_keys(topic)
-    return (*_place(topic), *keys.key_columns, *keys.value_columns)
+    return (*_position_columns(topic), *keys.key_columns, *keys.value_columns)
 
 
 def newest_rows(frame: DataFrame, topic: Topic) -> DataFrame:
@@ -31,7 +31,7 @@ def newest_rows(frame: DataFrame, topic: Topic) -> DataFrame:
         frame: a scan with ``newest_columns``. Spark reads it twice: first the keys and offsets alone.
     """
     keys = latest_keys(topic)
-    partition, offset = map(quoted, _place(topic))
+    partition, offset = map(quoted, _position_columns(topic))
     has_no_key = _all_null(keys.key_columns)
     types = {field.name: field.dataType for field in frame.schema}
     grouped = [
@@ -44,15 +44,15 @@ def newest_rows(frame: DataFrame, topic: Topic) -> DataFrame:
     rows = frame.selectExpr(*grouped)
     newest = rows.groupBy(*rows.columns[:-1]).agg({"any_offset": "max"})
     newest = newest.selectExpr("newest_partition", "`max(any_offset)` as newest_offset")
-    place = [frame[quoted(name)] for name in _place(topic)]
-    is_newest = (place[0] == newest["newest_partition"]) & (place[1] == newest["newest_offset"])
+    position = [frame[quoted(name)] for name in _position_columns(topic)]
+    is_newest = (position[0] == newest["newest_partition"]) & (position[1] == newest["newest_offset"])
     found = frame.join(newest, is_newest, "left_semi")
     if not keys.value_columns:
         return found
     return found.where(f"({has_no_key}) or not ({_all_null(keys.value_columns)})")
 
 
-def _place(topic: Topic) -> tuple[str, str]:
+def _position_columns(topic: Topic) -> tuple[str, str]:
     return ("partition", "offset") if topic.topic_schema.kind == "records" else ("_partition", "_offset")
 
 

@@ -143,7 +143,7 @@ def _offsets_by_time(
     wanted = (
         dict.fromkeys(partitions, times) if isinstance(times, int) else _of_each(times, set(partitions), option.option)
     )
-    topics = {view.topic.topic: view.topic for view in snapshot.topics}
+    topics = {selected.topic.topic: selected.topic for selected in snapshot.topics}
 
     def find(key: TopicPartition) -> OffsetAndTimestamp | None:
         return offset_for_time(store, topics[key.topic], partitions[key], isolation=isolation, timestamp_ms=wanted[key])

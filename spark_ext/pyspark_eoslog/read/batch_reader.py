@@ -63,8 +63,8 @@ def read_partitions(
     """
     check_agreement(options.columns, schema)
     columns = {
-        view.topic.topic: choose_columns(view.topic, schema, control_rows=options.include_control_rows)
-        for view in snapshot.topics
+        selected.topic.topic: choose_columns(selected.topic, schema, control_rows=options.include_control_rows)
+        for selected in snapshot.topics
     }
     if options.latest_by_key:
         # Only a task that reads all keys of a partition knows which rows are the newest.
@@ -125,8 +125,8 @@ class EosLogReader(DataSourceReader):
         )
         # A pattern names no topic, so topics that match it and were created later have no rows instead.
         if options.topics.pattern is None:
-            for view in snapshot.topics:
-                check_created(view.topic, as_of)
+            for selected in snapshot.topics:
+                check_created(selected.topic, as_of)
         starts, ends = _ranges(store, snapshot, options)
         request = ReadRequest(
             isolation=options.isolation,
@@ -136,11 +136,11 @@ class EosLogReader(DataSourceReader):
             latest_by_key=options.latest_by_key,
         )
         pieces = []
-        for view in snapshot.topics:
-            read = request.of_topic(store.indexes, view.topic)
-            for key, partition in view.by_place().items():
+        for selected in snapshot.topics:
+            read = request.of_topic(store.indexes, selected.topic)
+            for key, partition in selected.by_topic_partition().items():
                 plan = read.planner.plan(partition, starts[key], ends[key])
-                pieces.append(piece_of(view.topic, plan, read))
+                pieces.append(piece_of(selected.topic, plan, read))
         self._tell_of_faster_reads(snapshot, pieces)
         return read_partitions(snapshot, self._schema, pieces, options)
 
@@ -185,7 +185,9 @@ class EosLogReader(DataSourceReader):
 
     def _reads_all_columns(self, snapshot: TopicsSnapshot) -> bool:
         names = {name.lower() for name in self._schema.names}
-        return any(names.issuperset(map(str.lower, stored_schema(view.topic).names)) for view in snapshot.topics)
+        return any(
+            names.issuperset(map(str.lower, stored_schema(selected.topic).names)) for selected in snapshot.topics
+        )
 
 
 def _ranges(

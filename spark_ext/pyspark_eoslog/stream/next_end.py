@@ -166,7 +166,7 @@ class NextEnd:
         read = snapshot.only(topic_ids)
         check_not_ahead(carried, read)
         if carried.slot is not None and newest.slot is not None:
-            check_joined(carried, {view.topic.topic: view.topic.created_slot for view in read.topics})
+            check_joined(carried, {selected.topic.topic: selected.topic.created_slot for selected in read.topics})
             end = self._next_slot(carried, newest.slot, read, indexes=indexes, limits=limits)
         else:
             end = self._next_offsets(carried, newest.offsets, read, indexes=indexes, limits=limits)

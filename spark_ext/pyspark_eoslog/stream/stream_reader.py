@@ -251,8 +251,8 @@ def first_offsets(store: Store, snapshot: TopicsSnapshot, options: Options) -> S
         OffsetOutOfRange: a first offset lies beyond the end of its partition; with PySpark before 4.2 beyond its
             visible rows.
     """
-    for view in snapshot.topics:
-        _request(options).of_topic(store.indexes, view.topic)  # Report an error before the first micro-batch.
+    for selected in snapshot.topics:
+        _request(options).of_topic(store.indexes, selected.topic)  # Report an error before the first micro-batch.
     newest = visible_offsets(snapshot, options.isolation)
     option = options.starting_offsets or LATEST
     if options.isolation is IsolationLevel.SNAPSHOT:
@@ -297,10 +297,10 @@ def check_joined_columns(
     Raises:
         SchemaMismatch: it lacks a column, or the type differs.
     """
-    for view in snapshot.topics:
-        topic_id = end.topic_ids.get(view.topic.topic)
-        if topic_id == view.topic.topic_id != begin.topic_ids.get(view.topic.topic):
-            choose_columns(view.topic, schema, control_rows=options.include_control_rows)
+    for selected in snapshot.topics:
+        topic_id = end.topic_ids.get(selected.topic.topic)
+        if topic_id == selected.topic.topic_id != begin.topic_ids.get(selected.topic.topic):
+            choose_columns(selected.topic, schema, control_rows=options.include_control_rows)
 
 
 def plan_micro_batch(
@@ -327,8 +327,8 @@ def plan_micro_batch(
             f"the log ends at slot {snapshot.slot}, before the checkpoint's slot {end.slot}: the store has lost "
             "slots; restore it, or give a new checkpointLocation"
         )
-    views = {view.topic.topic: view for view in snapshot.topics}
-    check_joined(begin, {topic: views[topic].topic.created_slot for topic in end.topic_ids.keys() & views.keys()})
+    by_name = {selected.topic.topic: selected for selected in snapshot.topics}
+    check_joined(begin, {topic: by_name[topic].topic.created_slot for topic in end.topic_ids.keys() & by_name.keys()})
     after_slot = begin.slot
     if after_slot is not None and begin.is_initial and end.began.slot is not None:
         after_slot = end.began.slot
@@ -338,8 +338,8 @@ def plan_micro_batch(
         )
     pieces: list[Piece] = []
     for topic, topic_id in end.topic_ids.items():
-        view = views.get(topic)
-        if view is None or view.topic.topic_id != topic_id:
+        selected = by_name.get(topic)
+        if selected is None or selected.topic.topic_id != topic_id:
             loss.report(
                 UnknownTopicOrPartition(
                     f"the repeated micro-batch reads topic {topic} (id {topic_id}), which was deleted since or is no "
@@ -347,8 +347,8 @@ def plan_micro_batch(
                 )
             )
             continue
-        read = _request(options).of_topic(indexes, view.topic)
-        for key, partition in view.by_place().items():
+        read = _request(options).of_topic(indexes, selected.topic)
+        for key, partition in selected.by_topic_partition().items():
             if after_slot is not None:
                 check_removed(
                     key, partition.removed_end_slot, after_slot, known_slot=end.began.offsets.get(key), loss=loss
@@ -363,7 +363,7 @@ def plan_micro_batch(
                     continue
                 plan = read.planner.plan(partition, wanted.start, wanted.stop)
             if plan.rows:
-                pieces.append(piece_of(view.topic, plan, read))
+                pieces.append(piece_of(selected.topic, plan, read))
     return read_partitions(snapshot.only({piece.topic for piece in pieces}), schema, pieces, options)
 
 

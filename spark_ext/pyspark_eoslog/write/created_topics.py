@@ -14,10 +14,10 @@ from eoslog import Store, Topic
 from eoslog.errors import InvalidOption, TopicAlreadyExists, UnsupportedSchema
 from eoslog.format.column_types import kind_of, parts
 from eoslog.format.spark_json import arrow_schema, topic_columns
-from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
+from eoslog.read.columns import POSITION_COLUMNS, TRANSACTION_COLUMNS
 from pyspark_eoslog.options import Options
 
-_PLACE = frozenset({"_topic", "_partition", "_offset"})
+_POSITION = frozenset({"_topic", "_partition", "_offset"})
 
 
 def check_creation(options: Options) -> None:
@@ -59,14 +59,14 @@ def create_topic(options: Options, schema: StructType, store: Store) -> None:
 def _refuse_own_reserved(schema: StructType) -> None:
     """Refuse columns of the user that have the names of columns which a read adds: a write leaves them out.
 
-    Columns from a read have the types of the read, and a timestamp comes with its place.
+    Columns from a read have the types of the read, and ``_timestamp`` comes with a column of ``_POSITION``.
 
     Raises:
         UnsupportedSchema: naming such a column.
     """
-    kinds = {field.name: kind_of(field.type) for field in (*PLACE_COLUMNS, *TRANSACTION_COLUMNS)}
+    kinds = {field.name: kind_of(field.type) for field in (*POSITION_COLUMNS, *TRANSACTION_COLUMNS)}
     for field in arrow_schema(StructType([each for each in schema.fields if each.name in kinds]).json()):
-        is_alone = field.name == "_timestamp" and not _PLACE & set(schema.names)
+        is_alone = field.name == "_timestamp" and not _POSITION & set(schema.names)
         if is_alone or kind_of(field.type) != kinds[field.name]:
             raise UnsupportedSchema(
                 f"column {field.name!r} has a name that is reserved for a column which a read adds, so a write would "

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from eoslog import Store
 from eoslog.errors import EosLogError, IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
-from eoslog.producer.job import Job, JobCommit, Place, work_content
+from eoslog.producer.job import CheckpointLocation, Job, JobCommit, work_content
 from eoslog.wording import counted
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.pyspark_version import is_at_least
@@ -114,11 +114,11 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                     "Spark did not pass the query id to the tasks, so nothing was committed; start the query again"
                 )
             checkpoint = complete[0].checkpoint
-            place = None if checkpoint is None else checkpoint.of_query(query_id)
+            location = None if checkpoint is None else checkpoint.of_query(query_id)
             job = Job(
-                job_id=self._options.transactional_id or _job_name(query_id, place),
+                job_id=self._options.transactional_id or _job_name(query_id, location),
                 sink=complete[0].sink,
-                place=place,
+                location=location,
                 version=batchId,
                 starts_anew_after=self._options.start_anew_after,
                 is_micro_batch=True,
@@ -174,12 +174,12 @@ def _check_version(options: Options) -> None:
         )
 
 
-def _job_name(query_id: str, place: Place | None) -> str:
+def _job_name(query_id: str, location: CheckpointLocation | None) -> str:
     """Return the transactional id of a stream, which is the same for each run of the query on its checkpoint.
 
-    A copy of the checkpoint at another place has another id. It may write to another topic at the same time.
+    A copy of the checkpoint at another location has another id. It may write to another topic at the same time.
     """
-    named = query_id if place is None else f"{query_id} {place.name}"
+    named = query_id if location is None else f"{query_id} {location.name}"
     return "spark-" + hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
@@ -233,7 +233,7 @@ def commit_tasks(
             summary.duration_ms,
         )
     if others:
-        _tell_similar_place(store, job, others)
+        _tell_similar_location(store, job, others)
     mark_current(location)
     if publish:
         _publish(store, job.sink.rpartition(":")[0])
@@ -263,7 +263,7 @@ def _with_messages(commit: JobCommit, messages: Sequence[TaskCommit], store: Sto
     )
 
 
-def _tell_similar_place(store: Store, job: Job, others: Sequence[str]) -> None:
+def _tell_similar_location(store: Store, job: Job, others: Sequence[str]) -> None:
     """Log that a new query may replace one of another host. Only the user can distinguish a new pod from a second."""
     _logger.warning(
         "%s: streaming query %s begins to write to %s. Its checkpoint has the same path as that of %s on another host. "

@@ -24,7 +24,7 @@ from eoslog.storage.object_store import ObjectStore
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.pyspark_version import readable
 from pyspark_eoslog.worker import object_store, this_worker
-from pyspark_eoslog.write.checkpoint_places import CheckpointPlace
+from pyspark_eoslog.write.checkpoint_locations import PlannedCheckpoint
 
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"
@@ -55,11 +55,11 @@ class WritePlan:
     compared: bool = False
     """True if this version is the last one that was committed. Then the commit compares the rows with it."""
     last: WorkVersion | None = None
-    """The last committed version under the stream's ``transactionalId``, or from the place of its checkpoint."""
+    """The last committed version under the stream's ``transactionalId``, or from the location of its checkpoint."""
     known_queries: frozenset[str] = frozenset()
-    """The queries that have committed. Another query may come to the place of ``last``, and go on there."""
-    checkpoint: CheckpointPlace | None = None
-    """The place of the stream's checkpoint."""
+    """The queries that have committed. Another query may come to the location of ``last``, and go on there."""
+    checkpoint: PlannedCheckpoint | None = None
+    """The location of the stream's checkpoint."""
     new_columns: NewColumns | None = None
     """The columns that the commit adds. The topic in ``targets`` already has them."""
     inline_limit_bytes: int = 0
@@ -89,7 +89,7 @@ class TaskCommit(WriterCommitMessage):
     This report must not be committed."""
     new_columns: NewColumns | None = None
     """The columns of the files that the topic lacked at planning."""
-    checkpoint: CheckpointPlace | None = None
+    checkpoint: PlannedCheckpoint | None = None
 
 
 def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
@@ -141,11 +141,11 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
 
 def _is_known(plan: WritePlan, query_id: str | None, batch_id: str | None) -> bool:
     """Return True if the commit will find a replay, or will refuse the micro-batch as that of another query."""
-    last, place = plan.last, plan.checkpoint
+    last, location = plan.last, plan.checkpoint
     if last is None:
         return False
-    if place is not None and place.of_query(query_id) != place.of_query(place.query_id):
-        # The checkpoint at the planned place is another query's. So ``last`` is of another place.
+    if location is not None and location.of_query(query_id) != location.of_query(location.query_id):
+        # The checkpoint at the planned location is another query's. So ``last`` is of another location.
         return False
     if last.query_id is not None and query_id != last.query_id:
         return query_id not in plan.known_queries
@@ -158,7 +158,7 @@ def _invocation(context: TaskContext) -> str | None:
 
 
 class _NoUploads:
-    """Takes the place of an object store if the rows were committed before: the files are only described."""
+    """Takes the location of an object store if the rows were committed before: the files are only described."""
 
     def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Drop the files."""

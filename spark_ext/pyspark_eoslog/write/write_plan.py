@@ -29,7 +29,7 @@ from eoslog.producer.new_columns import NewColumns, missing_columns, with_column
 from eoslog.wording import without_code
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.worker import new_store, recently_verified_store, verified_store
-from pyspark_eoslog.write.checkpoint_places import CheckpointPlace, checkpoint_place
+from pyspark_eoslog.write.checkpoint_locations import PlannedCheckpoint, planned_checkpoint
 from pyspark_eoslog.write.created_topics import check_created, check_creation, create_topic
 from pyspark_eoslog.write.tasks import WritePlan, check_columns, check_routing
 
@@ -74,17 +74,17 @@ def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
         return replace(plan, last=job.last_version(store))
     if checkpoint is None:
         return plan
-    place = checkpoint.of_query(checkpoint.query_id)
-    job = Job(job_id=place.name, sink=plan.sink, place=place, starts_anew_after=options.start_anew_after)
-    last, known_queries = job.last_at_place(store)
+    location = checkpoint.of_query(checkpoint.query_id)
+    job = Job(job_id=location.name, sink=plan.sink, location=location, starts_anew_after=options.start_anew_after)
+    last, known_queries = job.last_at_location(store)
     return replace(plan, last=last, known_queries=known_queries)
 
 
-def _checkpoint(options: Options) -> CheckpointPlace | None:
-    """Return the place of a stream's checkpoint; None if the user names the job, or Spark does not pass the place."""
+def _checkpoint(options: Options) -> PlannedCheckpoint | None:
+    """Return the checkpoint of a stream; None if the user names the job, or Spark does not pass the location."""
     if options.transactional_id is not None or options.checkpoint_location is None:
         return None
-    return checkpoint_place(options.checkpoint_location)
+    return planned_checkpoint(options.checkpoint_location)
 
 
 def _opened(options: Options, schema: StructType, opened: Callable[[StoreLocation], T]) -> T:

@@ -204,16 +204,16 @@ def append_id_looked_for_in_the_newest_record() -> Iterator[None]:
 @mutation(Focus(("focus-writer0", "focus-writer0", "focus-writer0"), {"pause": 0.1}, steps=500))
 def answer_from_the_newest_state() -> Iterator[None]:
     """The answer to an init is read from the newest state, not at its own slot: two producers hold one epoch."""
-    original = TransactionManager.initialise
+    original = TransactionManager.initialize
 
-    def initialise(self: TransactionManager, *, keep_prepared: bool = False) -> None:
+    def initialize(self: TransactionManager, *, keep_prepared: bool = False) -> None:
         original(self, keep_prepared=keep_prepared)
         name = self._transactional_id
         if name is not None:
             held = self._store.read(lambda state, slot: state.transactions[name])
             self.identity = ProducerIdentity(held.producer_id, held.producer_epoch)
 
-    with method(TransactionManager, "initialise", initialise):
+    with method(TransactionManager, "initialize", initialize):
         yield
 
 

@@ -187,9 +187,9 @@ def prepared_transaction_aborted_by_its_time_out() -> Iterator[None]:
 @mutation(Focus(("two-phase0", "two-phase1"), {"death": 0.03}, steps=300))
 def prepared_transaction_aborted_by_init() -> Iterator[None]:
     """An init ends what was prepared, though asked to keep it: what a database decided to commit is aborted."""
-    original = TransactionManager.initialise
+    original = TransactionManager.initialize
 
-    with method(TransactionManager, "initialise", lambda self, *, keep_prepared=False: original(self)):
+    with method(TransactionManager, "initialize", lambda self, *, keep_prepared=False: original(self)):
         yield
 
 

@@ -18,6 +18,7 @@ from eoslog.errors import (
     TransactionAbortable,
     UnknownMember,
 )
+from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.partitions import read

@@ -12,7 +12,7 @@ import pytest
 from eoslog import CorruptRecord, Store
 from eoslog.format.checked_files import crc32c
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
-from eoslog.read.columns import PLACE_COLUMNS
+from eoslog.read.columns import POSITION_COLUMNS
 from eoslog.read.file_rows import BatchRows, FileRows
 from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.state.entry_fields import SharedPosition, shared_object_path
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_met_after_the_rows_before_it(objects: _Watched, store
 
 
 COLUMNS = pa.schema([("number", pa.int64())])
-PLACED = pa.schema([*COLUMNS, PLACE_COLUMNS.field("_offset"), PLACE_COLUMNS.field("_timestamp")])
+PLACED = pa.schema([*COLUMNS, POSITION_COLUMNS.field("_offset"), POSITION_COLUMNS.field("_timestamp")])
 
 
 def _shared_file(objects: _Watched, *offsets: int) -> bytes:
@@ -130,7 +130,7 @@ def test_batches_of_a_shared_file_outside_the_plan_are_skipped(objects: _Watched
     assert rows["_offset"].to_pylist() == rows["number"].to_pylist() == [1, 4, 5]
 
 
-@pytest.mark.parametrize("columns", [PLACED, pa.schema([PLACE_COLUMNS.field("_offset")])])
+@pytest.mark.parametrize("columns", [PLACED, pa.schema([POSITION_COLUMNS.field("_offset")])])
 @pytest.mark.parametrize(
     ("start", "end", "found"),
     [(0, 20, [2, 7, 9, 12]), (2, 12, [2, 7, 9]), (3, 9, [7]), (3, 7, []), (13, 20, []), (12, 13, [12])],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
 from eoslog.format.checkpoint_codec import parts, restore
-from eoslog.state.application_versions import place_name
+from eoslog.state.application_versions import location_name
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, TransactionState
@@ -104,13 +104,15 @@ def test_another_query_is_refused_whatever_its_micro_batch_and_told_what_to_do(b
     history.micro_batch(4, "lost")
 
 
-PLACE = place_name("0123456789abcdef", "host")
+LOCATION = location_name("0123456789abcdef", "host")
 
 
-def stream(history: History, query: str, batch_id: int, *, place: str = PLACE, **options: Any) -> None:
-    """A micro-batch whose job is named after its query and the place of its checkpoint."""
-    job = f"spark-{query}-{place}"
-    history.micro_batch(batch_id, query, job_id=job, application_id=place, owner=options.pop("owner", query), **options)
+def stream(history: History, query: str, batch_id: int, *, location: str = LOCATION, **options: Any) -> None:
+    """A micro-batch whose job is named after its query and the location of its checkpoint."""
+    job = f"spark-{query}-{location}"
+    history.micro_batch(
+        batch_id, query, job_id=job, application_id=location, owner=options.pop("owner", query), **options
+    )
 
 
 def test_a_new_query_at_the_place_of_another_is_refused_at_its_first_commit_only() -> None:
@@ -119,7 +121,7 @@ def test_a_new_query_at_the_place_of_another_is_refused_at_its_first_commit_only
 
     with pytest.raises(CheckpointMismatch, match=r"version 3 of streaming query lost.*startAnewAfter='lost:3'"):
         stream(history, "new", 0)
-    stream(history, "new", 0, place=place_name("0123456789abcdef", "other"))
+    stream(history, "new", 0, location=location_name("0123456789abcdef", "other"))
     stream(history, "new", 1)
     stream(history, "third", 0, sink="*")
 
@@ -186,7 +188,7 @@ def test_a_moved_sink_is_compared_with_what_its_query_committed() -> None:
     with pytest.raises(Replayed):
         stream(history, "query", 3, rows=2, sink="*", owner="restarted")
     with pytest.raises(CheckpointMismatch, match="with 2 rows, and has 3 now"):
-        stream(history, "query", 3, rows=3, place=place_name("other", None))
+        stream(history, "query", 3, rows=3, location=location_name("other", None))
 
 
 def test_another_query_starts_anew_after_exactly_what_was_committed_last() -> None:
@@ -417,9 +419,9 @@ def test_wherever_copies_of_a_checkpoint_lie_a_number_of_its_query_is_committed_
     history = History()
     committed: list[int] = []
 
-    for place, run, batch_id in asked:
+    for location, run, batch_id in asked:
         try:
-            history.micro_batch(batch_id, job_id=place, owner=f"{place}-{run}")
+            history.micro_batch(batch_id, job_id=location, owner=f"{location}-{run}")
         except Replayed:
             assert committed[-1] == batch_id
         except CheckpointMismatch:

@@ -155,7 +155,7 @@ def test_files_older_than_the_horizon_replace_nothing(history: History) -> None:
         ({"batch_count": 5}, "has more batches"),
         ({"batch_count": 3}, "lacks batches"),
         ({"removed_end_slot": 3}, "lacks rows"),
-        ({"removed_end_slot": 99, "reason": "compact_keys"}, "transactions that they never held"),
+        ({"removed_end_slot": 99, "reason": "compact_keys"}, "transactions that the replaced segments never held"),
         ({"max_timestamp": NOW_MS + 1}, "has other timestamps"),
         ({"txnindex": None}, "forgets aborted transactions"),
         ({"index": {"path": f"t/{TOPIC_ID}/1/index", "length": 1, "crc32c": 1}}, "lies outside partition t-0"),

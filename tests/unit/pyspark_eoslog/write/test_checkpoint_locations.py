@@ -1,4 +1,4 @@
-"""The place of a checkpoint, from the text that Spark passes."""
+"""The location of a checkpoint, from the text that Spark passes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from eoslog.producer.job import Place
-from pyspark_eoslog.write import checkpoint_places
-from pyspark_eoslog.write.checkpoint_places import checkpoint_place
+from eoslog.producer.job import CheckpointLocation
+from pyspark_eoslog.write import checkpoint_locations
+from pyspark_eoslog.write.checkpoint_locations import planned_checkpoint
 
 
-def place(location: str, query_id: str = "query") -> Place:
-    return checkpoint_place(location).of_query(query_id)
+def located(location: str, query_id: str = "query") -> CheckpointLocation:
+    return planned_checkpoint(location).of_query(query_id)
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def checkpoint(tmp_path: Path) -> Path:
         ("a/b", "./a/b/"),
     ],
 )
-def test_spellings_of_one_place_are_the_same(one: str, other: str) -> None:
-    assert place(one) == place(other)
-    assert place(one).host is None
+def test_spellings_of_one_location_are_the_same(one: str, other: str) -> None:
+    assert located(one) == located(other)
+    assert located(one).host is None
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_spellings_of_one_place_are_the_same(one: str, other: str) -> None:
         ("dbfs:/a", "/a"),
     ],
 )
-def test_other_places_are_told_apart(one: str, other: str) -> None:
-    assert place(one) != place(other)
+def test_other_locations_are_told_apart(one: str, other: str) -> None:
+    assert located(one) != located(other)
 
 
 def test_the_log_shows_neither_path_nor_credentials() -> None:
-    assert place("s3a://key:secret@bucket/private").name.startswith("spark-checkpoint-")
-    assert "private" not in place("s3a://key:secret@bucket/private").name
-    assert "secret" not in place("s3a://key:secret@bucket/private").path
+    assert located("s3a://key:secret@bucket/private").name.startswith("spark-checkpoint-")
+    assert "private" not in located("s3a://key:secret@bucket/private").name
+    assert "secret" not in located("s3a://key:secret@bucket/private").path
 
 
 def test_a_local_checkpoint_is_its_path_and_host(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkpoint.parent)
     (checkpoint.parent / "link").symlink_to(checkpoint)
-    here = Place(str(checkpoint), socket.gethostname())
+    here = CheckpointLocation(str(checkpoint), socket.gethostname())
 
     for spelling in (
         str(checkpoint),
@@ -76,18 +76,18 @@ def test_a_local_checkpoint_is_its_path_and_host(checkpoint: Path, monkeypatch: 
         f"file:{checkpoint}",
         f"file://{checkpoint}",
     ):
-        assert place(spelling) == here
+        assert located(spelling) == here
 
 
 def test_a_local_checkpoint_of_another_query_is_not_that_of_the_default_file_system(checkpoint: Path) -> None:
-    assert place(str(checkpoint), "another") == Place(str(checkpoint))
+    assert located(str(checkpoint), "another") == CheckpointLocation(str(checkpoint))
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b"{", b'{"id": 3}', b"\xff", b"[" * 10_000])
 def test_a_damaged_checkpoint_has_no_query(checkpoint: Path, content: bytes) -> None:
     (checkpoint / "metadata").write_bytes(content)
 
-    assert checkpoint_place(str(checkpoint)).query_id is None
+    assert planned_checkpoint(str(checkpoint)).query_id is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs Linux")
@@ -96,10 +96,12 @@ def test_a_relative_path_may_be_of_the_jvms_directory(
 ) -> None:
     """A worker of Spark Connect works elsewhere."""
     monkeypatch.chdir(checkpoint.parent)
-    monkeypatch.setattr(checkpoint_places.os, "getppid", os.getpid)
+    monkeypatch.setattr(checkpoint_locations.os, "getppid", os.getpid)
     real = os.path.realpath
     monkeypatch.setattr(
-        checkpoint_places.os.path, "realpath", lambda path: real(path) if os.path.isabs(path) else f"/elsewhere/{path}"
+        checkpoint_locations.os.path,
+        "realpath",
+        lambda path: real(path) if os.path.isabs(path) else f"/elsewhere/{path}",
     )
 
-    assert place("checkpoint").path == str(checkpoint)
+    assert located("checkpoint").path == str(checkpoint)

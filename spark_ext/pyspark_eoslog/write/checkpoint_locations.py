@@ -1,12 +1,12 @@
-"""The place of a stream's checkpoint. It distinguishes a new query from the query whose checkpoint was there before.
+"""The location of a stream's checkpoint. It distinguishes a new query from the query whose checkpoint was there before.
 
 A query is what its checkpoint says it is: Spark keeps the query's id there, in the file ``metadata``. A new checkpoint
-at the place of another one holds a new id. Its query begins at batch 0, and may deliver rows that the earlier query
-has committed. So each commit of a stream records the place of its checkpoint, and the first commit of a new query is
+at the location of another one holds a new id. Its query begins at batch 0, and may deliver rows that the earlier query
+has committed. So each commit of a stream records the location of its checkpoint, and the first commit of a new query is
 compared with it.
 
 Spark passes only the text of the option ``checkpointLocation``. Two checkpoints may have the same text: in two working
-directories, on two hosts, or in two pods. So a local place is an absolute path with the name of the host. A text
+directories, on two hosts, or in two pods. So a local location is an absolute path with the name of the host. A text
 without a scheme belongs to Spark's default file system, which only the JVM knows. It is local if the driver's host has
 the checkpoint of this query there.
 """
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from eoslog.producer.job import Place
+from eoslog.producer.job import CheckpointLocation
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _LARGEST_METADATA = 64 * 1024
@@ -32,42 +32,42 @@ _S3 = frozenset({"s3", "s3n", "s3a"})
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointPlace:
-    """The place of a checkpoint, as far as the planning of a micro-batch can tell."""
+class PlannedCheckpoint:
+    """The location of a checkpoint, as far as the planning of a micro-batch can tell."""
 
     text: str
-    """The place in its default spelling: a URL, or a path of Spark's default file system."""
+    """The location in its default spelling: a URL, or a path of Spark's default file system."""
     local_path: str | None = None
     """The absolute path, if the checkpoint may be on the driver's host."""
     query_id: str | None = None
     """The query whose checkpoint is at ``local_path``."""
     is_url: bool = False
 
-    def of_query(self, query_id: str | None) -> Place:
-        """Return the place for the query that commits. A local checkpoint of another query is not its checkpoint."""
+    def of_query(self, query_id: str | None) -> CheckpointLocation:
+        """Return the location for the query that commits. A local checkpoint of another query is not its checkpoint."""
         if self.local_path is not None and (self.is_url or query_id == self.query_id):
-            return Place(self.local_path, socket.gethostname())
-        return Place(self.text)
+            return CheckpointLocation(self.local_path, socket.gethostname())
+        return CheckpointLocation(self.text)
 
 
-def checkpoint_place(location: str) -> CheckpointPlace:
-    """Return the place that the option ``checkpointLocation`` names, whatever its spelling."""
+def planned_checkpoint(location: str) -> PlannedCheckpoint:
+    """Return the location that the option ``checkpointLocation`` names, whatever its spelling."""
     scheme = _SCHEME.match(location)
     if scheme is None:
         text = _plain(location)
         for path in _local_paths(location):
             query_id = _query_at(path)
             if query_id is not None:
-                return CheckpointPlace(text, path, query_id)
-        return CheckpointPlace(text)
+                return PlannedCheckpoint(text, path, query_id)
+        return PlannedCheckpoint(text)
     if scheme[1].lower() == "file":
         path = os.path.realpath("/" + location[scheme.end() :].lstrip("/"))
-        return CheckpointPlace(path, path, _query_at(path), is_url=True)
+        return PlannedCheckpoint(path, path, _query_at(path), is_url=True)
     parts = urlsplit(location)
     name = parts.scheme.lower()
-    # The user part of a URL may hold credentials. The place is the same for every user.
+    # The user part of a URL may hold credentials. The location is the same for every user.
     host = parts.netloc.rpartition("@")[2].lower() if name in _S3 else parts.netloc
-    return CheckpointPlace(f"{'s3' if name in _S3 else name}://{host}{_plain('/' + parts.path)}", is_url=True)
+    return PlannedCheckpoint(f"{'s3' if name in _S3 else name}://{host}{_plain('/' + parts.path)}", is_url=True)
 
 
 def _plain(path: str) -> str:

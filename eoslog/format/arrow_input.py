@@ -107,7 +107,7 @@ def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
 
 
 def _schema_of(given: object, where: str) -> pa.Schema:
-    """Return the schema that is given, or that of a table, a data frame or another stream.
+    """Return the given schema, or the schema of a table, a data frame or another stream.
 
     Args:
         where: the argument and its topic, for errors.
@@ -164,7 +164,7 @@ def arrow_columns(topic: str, given: object) -> ArrowColumns:
 
     Raises:
         InvalidRequest: the object is no schema. The message says what may be given.
-        UnsupportedSchema: a type has no such name, or Arrow lacks the type of a Spark column.
+        UnsupportedSchema: no type has a given name, or Arrow lacks the type of a Spark column.
     """
     if _is_struct_of_spark(given):
         return ArrowColumns(*topic_columns(given.json()))

@@ -147,7 +147,7 @@ class BatchColumns:
             yield from self.taken(np.arange(first, min(rows.stop, first + _ROWS_AT_ONCE)))
 
     def taken(self, rows: Numbers) -> Iterator[Batch]:
-        """Return the rows of these numbers as objects."""
+        """Return the rows with these numbers as objects."""
         taken = pa.array(rows)
         return map(
             Batch,
@@ -183,10 +183,10 @@ class BatchColumns:
             "ends before it begins, or beyond the last offset that there can be",
         )
         ends = self.base_offset + self.last_offset_delta
-        self._refuse(np.append(False, ends[:-1] >= self.base_offset[1:]), "does not lie behind the one before it")
+        self._refuse(np.append(False, ends[:-1] >= self.base_offset[1:]), "does not follow the batch before it")
         self._refuse(
             (self.record_count < 0) | (self.record_count - 1 > self.last_offset_delta),
-            "has more rows than offsets, or fewer than none",
+            "has more rows than offsets, or a negative number of rows",
         )
         self._refuse(
             (self.first_row < 0) | (self.slot < -1) | (self.end_slot < -1) | (self.base_sequence < -1),
@@ -250,7 +250,7 @@ def _controls(column: Any) -> Numbers:
     found = _whole(column)
     known = np.isin(found, [control.value for control in Control])
     if np.count_nonzero(known) < len(column) - column.null_count:
-        raise CorruptRecord("there is no such type of control row")
+        raise CorruptRecord("a control row has an unknown type")
     return found
 
 
@@ -263,7 +263,7 @@ def _outcomes(column: Any) -> npt.NDArray[np.int8]:
     try:
         codes = np.array([_CODES[each] for each in encoded.dictionary.to_pylist()], np.int8)
     except KeyError as error:
-        raise CorruptRecord(f"no transaction can have ended as {error}") from None
+        raise CorruptRecord(f"a transaction cannot have the outcome {error}") from None
     found: npt.NDArray[np.int8] = codes[encoded.indices.to_numpy(zero_copy_only=False)]
     return found
 
@@ -282,9 +282,11 @@ def _files(column: Any) -> tuple[Any, Numbers, Numbers, Numbers]:
     paths = path.drop_null() if path.null_count else path
     sound = pc.match_substring_regex(paths, pattern=_PATH).to_numpy(zero_copy_only=False)
     if not sound.all() or (pc.binary_length(paths).to_numpy() > _LONGEST_PATH).any():
-        raise CorruptRecord("a file's path is not one within a store, of printable ASCII")
+        raise CorruptRecord(
+            "a file's path is not a path within a store, or has characters that are not printable ASCII"
+        )
     if any(fields[name].null_count < len(column) for name in _ELSEWHERE if name in fields):
-        raise CorruptRecord("a file of a sealed segment is said to be no object of its own")
+        raise CorruptRecord("a file of a sealed segment is not an object of its own")
     footers = _whole(fields[_FOOTER_CRC32C]) if _FOOTER_CRC32C in fields else np.full(len(column), -1, np.int64)
     if ((footers < -1) | (footers >= 2**32)).any():
         raise CorruptRecord(f"a file's {_FOOTER_CRC32C} is not a number from 0 to {2**32 - 1}")

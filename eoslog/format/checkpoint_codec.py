@@ -192,7 +192,7 @@ def _topic(row: dict[str, Any]) -> Topic:
     except ValidationError as error:
         raise CorruptRecord(f"a topic of a checkpoint is malformed: {first_problem(error)}") from None
     except InvalidTopic as error:
-        raise CorruptRecord(f"a checkpoint has a topic that cannot be: {error}") from None
+        raise CorruptRecord(f"a checkpoint has an impossible topic: {error}") from None
     return Topic(
         stored.topic,
         stored.topic_id,
@@ -459,7 +459,7 @@ def _restore_partitions(state: StoreState, bodies: list[bytes]) -> None:
         for partition_id in topic.partition_ids():
             partition = found.get(partition_id)
             if partition is None:
-                raise CorruptRecord(f"topic {topic.topic} has not the partitions 0 to {topic.partitions - 1}")
+                raise CorruptRecord(f"topic {topic.topic} lacks one of the partitions 0 to {topic.partitions - 1}")
             check_partition(topic, partition)
             state.partitions[partition_id] = partition
     if count != len(state.partitions):

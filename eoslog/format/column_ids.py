@@ -61,7 +61,7 @@ def ids_of(schema: pa.Schema) -> ColumnIds:
     """Return the ids of a schema.
 
     Raises:
-        ValueError: a column or a part of one has no id, an impossible one, or that of another.
+        ValueError: a column or a part of a column has no id, an invalid id, or the id of another one.
     """
     found: dict[ColumnPath, int] = {}
     for path, field in _paths(schema):
@@ -70,7 +70,7 @@ def ids_of(schema: pa.Schema) -> ColumnIds:
             raise ValueError(f"column {'.'.join(path)!r} has no valid column id")
         found[path] = int(text)
     if len(set(found.values())) < len(found):
-        raise ValueError("two columns have one column id")
+        raise ValueError("two columns have the same column id")
     return found
 
 

@@ -42,7 +42,7 @@ class ColumnType:
     value: type | None = None
     """The Python type of its values in statistics and comparisons; None if they have no order there."""
     key: str | None = None
-    """The form of a key by Kafka's serializers: the NumPy code of a number, or ``bytes``; None if it cannot be one."""
+    """The form of a key by Kafka's serializers: the NumPy code of a number, or ``bytes``; None if not a key."""
     encoding: str | None = None
     """Its encoding in Parquet; None for Parquet's default."""
     form: Callable[[Any], pa.DataType | None] | None = None
@@ -164,7 +164,7 @@ def check_names(names: Iterable[str], what: str) -> None:
         if not name:
             raise UnsupportedSchema(f"{what}: one has no name")
         if seen.get(name.lower()) == name:
-            raise UnsupportedSchema(f"{what} {name!r} and {name!r} have one name")
+            raise UnsupportedSchema(f"{what} {name!r} and {name!r} have the same name")
         if name.lower() in seen:
             raise UnsupportedSchema(
                 f"{what} {seen[name.lower()]!r} and {name!r} differ only in case, which Spark ignores"

@@ -180,7 +180,7 @@ class _Buffer:
 
 
 class Uploads(Protocol):
-    """What a writer needs of an object store."""
+    """The part of an object store that a writer needs."""
 
     def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Put objects under new names."""
@@ -188,7 +188,7 @@ class Uploads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where new files go."""
+    """The rules by which new files go into the record, into shared objects, or into objects of their own."""
 
     inline_bytes: int = 0
     """A file up to this size travels in the record."""
@@ -225,7 +225,7 @@ def upload_beyond(store: Uploads, files: Sequence[WrittenFile], most_bytes: int)
 def _divided(
     files: Sequence[WrittenFile], largest_bytes: int, room_bytes: int | None = None
 ) -> tuple[list[WrittenFile], list[WrittenFile]]:
-    """Divide files into those up to a size, as long as there is room for them together, and the others."""
+    """Divide files into small files that fit together into the room, and the other files."""
     fitting: list[WrittenFile] = []
     others: list[WrittenFile] = []
     for file in files:
@@ -312,7 +312,7 @@ class DataFileWriter:
 
         Args:
             append_time_ms: the timestamp of rows that have none of their own (ms).
-            placement: where the files go. Those of published topics are objects of their own.
+            placement: the rules for the files. Files of published topics are objects of their own.
         """
         return self._upload(list(self._buffers), append_time_ms, placement)
 
@@ -353,7 +353,7 @@ class DataFileWriter:
 
         Args:
             append_time_ms: the timestamp of rows that have none of their own (ms).
-            placement: where the files go. Those of published topics are objects of their own.
+            placement: the rules for the files. Files of published topics are objects of their own.
         """
         if not files:
             return []
@@ -408,7 +408,7 @@ class DataFileWriter:
         """Upload files, and return them without their contents.
 
         Args:
-            may_share: the files that may share objects. One without others is an object of its own.
+            may_share: the files that may share objects. A single file is an object of its own.
             own: further files that are objects of their own.
         """
         groups = list(limited_groups(may_share, Limit(lambda file: file.length, MOST_SHARED_BYTES)))

@@ -102,7 +102,7 @@ def described_columns(text: str, names: Collection[str]) -> str:
 
 
 def with_sql_types(described: Any) -> Any:
-    """Return a type in Spark's JSON with the SQL types of user-defined types in their place."""
+    """Return a type in Spark's JSON, with its SQL type instead of each user-defined type."""
     if isinstance(described, list):
         return [with_sql_types(each) for each in described]
     if not isinstance(described, dict):
@@ -202,7 +202,7 @@ def _type_without_parts(name: str, path: str) -> pa.DataType:
     if decimal is not None and 1 <= int(decimal[1]) <= 38:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if _GEOSPATIAL.fullmatch(name):
-        # Spark would pass a struct like any other.
+        # Spark would pass the value as an ordinary struct.
         raise UnsupportedSchema(
             f"column {quoted(path)}: type {name} cannot be stored; store its bytes, st_asbinary(...), and its SRID, "
             "st_srid(...)"

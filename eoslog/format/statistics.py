@@ -193,14 +193,14 @@ def _float_column(values: Any, data_type: pa.DataType) -> list[Any]:
     nans = pc.sum(pc.is_nan(values)).as_py()
     if nans == len(values) - nulls:
         return [nulls, "NaN", "NaN"]
-    ends: Any = pc.min_max(values)  # They ignore NaN.
+    ends: Any = pc.min_max(values)  # The minimum and the maximum ignore NaN.
     least, greatest = (ends[name].as_py() + 0.0 for name in ("min", "max"))
     return [nulls, _number(least, data_type), "NaN" if nans else _number(greatest, data_type)]
 
 
 def _physical(raw: Any, data_type: pa.DataType) -> Any:
     if kind_of(data_type) == "text":
-        return raw  # Bytes, whose order is that of the characters.
+        return raw  # The order of the bytes of UTF-8 is that of the characters.
     if isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw + 0.0 if isinstance(raw, float) else raw

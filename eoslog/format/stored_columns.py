@@ -151,7 +151,7 @@ def _check_types(found: Any, wanted: Any, where: str) -> None:
     types = {field.name: field.type for field in wanted}
     names = [field.name for field in found]
     if len(set(names)) < len(names):
-        raise CorruptRecord(f"two columns{where and f' of {where}'} have one name")
+        raise CorruptRecord(f"two columns{where and f' of {where}'} have the same name")
     for field in found:
         if field.name in types:
             _check_type(field.type, types[field.name], f"{where}{field.name}")
@@ -229,7 +229,9 @@ def check_batches(batches: Sequence[Batch], first_offset: int, end_offset: int) 
             raise CorruptRecord(f"the batch at offset {batch.base_offset} has a negative row, slot or time")
         holds_rows = batch.record_count > 0 and batch.control is None
         if (batch.file is None) is holds_rows or (batch.control is not None and batch.last_offset_delta):
-            raise CorruptRecord(f"the batch at offset {batch.base_offset} has rows without a file, or a file without")
+            raise CorruptRecord(
+                f"the batch at offset {batch.base_offset} has rows without a file, or a file without rows"
+            )
 
 
 def check_partition(topic: Topic, partition: Partition) -> None:
@@ -266,7 +268,9 @@ def _check_sealed(segments: Sequence[SealedSegment], end_offset: int) -> None:
     end = 0
     for segment in segments:
         if not end <= segment.base_offset < segment.end_offset <= end_offset:
-            raise CorruptRecord(f"segment {segment.base_offset} to {segment.end_offset} does not follow the one before")
+            raise CorruptRecord(
+                f"segment {segment.base_offset} to {segment.end_offset} does not follow the segment before"
+            )
         end = segment.end_offset
         for name in ("batch_count", "bytes", "file_count", "max_end_slot", "slot"):
             check_number(f"segment {segment.base_offset}: {name}", getattr(segment, name), 0)

@@ -26,8 +26,8 @@ from eoslog.state.partition_state import NO_OFFSET, NO_SLOT, Partition
 class ReadLimits:
     """The limits of a micro-batch. None means no limit.
 
-    The first file (with ``snapshot``: the first commit) is always taken, so that a stream never stops. Later ones are
-    taken only if they fit.
+    The first file (with ``snapshot``: the first commit) is always taken, so that a stream never stops. Later files and
+    commits are taken only if they fit.
     """
 
     max_offsets: int | None = None
@@ -99,7 +99,7 @@ class Admission:
         self._isolation = isolation
         self._control_rows = control_rows
         self._next_slots: dict[PartitionId, tuple[int, int]] = {}
-        """The offset and slot of the next unit in partitions that did not fit. So their index is not read again."""
+        """The offset and slot of a partition's next unit, if it did not fit. So its index is not read again."""
 
     def ends(
         self,

@@ -14,7 +14,7 @@ _MICROSECONDS = 1000
 
 
 def may_hold_wanted(predicate: Predicate, topic: str, partition: Partition, segment: SealedSegment) -> bool:
-    """Return False if the state alone proves that no row of a sealed segment matches, without reading its index."""
+    """Return False if the state alone shows that no row of a sealed segment matches, without reading its index."""
     known = _position(predicate, topic, partition.id, start=segment.base_offset, end=segment.end_offset)
     # A minimum of -1 means that the smallest timestamp is unknown.
     least, greatest = segment.min_timestamp, segment.max_timestamp

@@ -112,7 +112,8 @@ def _slots_above(
     for key, partition in partitions.items():
         for batch in _committed(indexes, partition, caps[key], end=partition.high_watermark, after_slot=oldest - 1):
             if batch.slot > newest:
-                break  # Slots assign offsets in ascending order: later rows came after all transactions in below ended.
+                # Slots assign offsets in ascending order. So all transactions in ``below`` had ended before later rows.
+                break
             found.add(batch.end_slot)
     return found
 

@@ -59,7 +59,7 @@ def put_embedded_files(store: ObjectStore, files: Iterable[EmbeddedFile]) -> Non
 
 
 def _is_put(store: ObjectStore, path: str, now_ms: int) -> bool:
-    """Return True if this process has put the object not long ago, so that vacuum cannot have deleted it."""
+    """Return True if this process has put the object so recently that vacuum cannot have deleted it."""
     put_ms = store.recently_put.find(path)
     return put_ms is not None and now_ms - int(put_ms) < _LONGEST_TRUST_MS
 

@@ -56,7 +56,7 @@ class BatchRows:
         return len(self.first_row)
 
     def taken(self, rows: slice | Numbers | Flags) -> BatchRows:
-        """Return some of the batches: a range of them, those of these numbers, or those that have a flag."""
+        """Return some of the batches: a range, the batches with these numbers, or the batches whose flag is set."""
         return BatchRows(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
     def __reduce__(self) -> tuple[Any, ...]:

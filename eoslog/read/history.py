@@ -65,10 +65,10 @@ class Operation:
     timestamp: int | None
     """The log's time at the slot (ms since the epoch)."""
     operation: str
-    """A commit is ``append``, ``overwrite`` or ``complete``, or ``commit`` if its transaction wrote no rows. The others
-    are ``abort``, ``create_topic``, ``delete_topic``, ``topic_config``, ``topic_schema``, ``create_partitions``,
-    ``delete_records``, ``retention``, ``compact_files`` and ``compact_keys``. An entry of a type that this version does
-    not know has that type's name."""
+    """A commit is ``append``, ``overwrite`` or ``complete``, or ``commit`` if its transaction wrote no rows. Other
+    operations are ``abort``, ``create_topic``, ``delete_topic``, ``topic_config``, ``topic_schema``,
+    ``create_partitions``, ``delete_records``, ``retention``, ``compact_files`` and ``compact_keys``. An entry of a type
+    that this version does not know has that type's name."""
     topics: tuple[str, ...]
     """The names of the changed topics. A deleted topic that the history no longer names appears by its id."""
     rows: int | None = None

@@ -54,7 +54,7 @@ class ReadPlanner:
     topic: str
     isolation: IsolationLevel
     as_of: AsOf | None = None
-    """For ``snapshot``, its end; None for the newest state."""
+    """The end of a ``snapshot``; None for the newest state."""
     control_rows: bool = False
     """True if plans include control rows. A control row is visible if the rows of its transaction are visible."""
     predicate: Predicate | None = None

@@ -27,7 +27,7 @@ class LiteralKind(Enum):
     BOOLEAN = "TRUE or FALSE"
     NUMBER = "a number"
     DOUBLE = "a double"
-    """With an exponent or the suffix D."""
+    """A number with an exponent or the suffix D."""
     TEXT = "a text"
     DATE = "a DATE"
     TIMESTAMP = "a TIMESTAMP"
@@ -48,11 +48,12 @@ class CannotCompare(Exception):
 
 
 class _Converted(NamedTuple):
-    """The position of a literal among the values of a column's type."""
+    """A literal as a value of a column's type."""
 
     value: Value
     """The literal, or the greatest value below it."""
     is_exact: bool
+    """True if the value is the literal."""
 
 
 _MOST_DIGITS = 38

@@ -28,11 +28,11 @@ class TopicRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """The rows that a read wants, whatever its topics are."""
+    """The rows that a read wants, in the same form for every topic."""
 
     isolation: IsolationLevel
     as_of: AsOf | None = None
-    """For ``snapshot``, its end; None for the newest state."""
+    """The end of a ``snapshot``; None for the newest state."""
     control_rows: bool = False
     predicate: str | None = None
     """The text of a condition for the rows; None for all rows."""
@@ -48,6 +48,6 @@ class ReadRequest:
         predicate = None if self.predicate is None else compile_predicate(self.predicate, topic)
         latest = latest_keys(topic) if self.latest_by_key else None
         # A row that does not match may be the newest of its key, so the predicate leaves out no file.
-        of_files = None if self.latest_by_key else predicate
-        planner = ReadPlanner(indexes, topic.topic, self.isolation, self.as_of, self.control_rows, of_files)
+        file_predicate = None if self.latest_by_key else predicate
+        planner = ReadPlanner(indexes, topic.topic, self.isolation, self.as_of, self.control_rows, file_predicate)
         return TopicRead(planner, predicate, latest)

@@ -62,7 +62,7 @@ class PositionedRows:
         return self._offsets
 
     def counted_from(self, firsts: Numbers) -> Numbers:
-        """Return a number for each row: consecutive numbers in each batch, from the first one of the batch on."""
+        """Return a number for each row. The numbers of a batch are consecutive, and begin at its number in ``firsts``."""
         if len(firsts) == 1:
             return np.arange(firsts[0], firsts[0] + self.row_count)
         before = np.cumsum(self._counts) - self._counts
@@ -112,7 +112,7 @@ def _constant(value: Any, rows: int) -> Any:
 
 @lru_cache(maxsize=8)
 def _large_constant(value: Any) -> Any:
-    """Return a constant column of the largest batch. It is cached, because building it costs as much as reading one."""
+    """Return a constant column of the largest batch. It is cached: building it costs as much as reading a batch."""
     return pa.repeat(value, _LARGEST_CONSTANT_ROWS)
 
 

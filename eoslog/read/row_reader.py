@@ -58,20 +58,20 @@ class PartitionRead:
     predicate: Predicate | None = None
     """Which rows to yield; None yields all rows."""
     threads: int | None = None
-    """How many files or row groups are fetched and decoded at once; fewer if they are large. None: as many as the
-    object store serves best. 1: the caller's thread does it."""
+    """The number of files or row groups that are fetched and decoded at once; fewer if they are large. None: the number
+    that the object store serves best. 1: the caller's thread does it."""
     rows_read: Callable[[int], object] = lambda rows: None
     """Called with the number of rows of each batch, before the predicate leaves out some of them."""
     file_done: Callable[[FileRows], object] = lambda rows: None
-    """Called with the rows of a file after the caller got all of them."""
+    """Called with the rows of a file after the caller got all of its rows."""
 
 
 def read_rows(read: PartitionRead) -> Iterator[pa.RecordBatch]:
     """Yield the rows in the order of their offsets.
 
-    A small file, and a file of which all columns and rows are needed, is fetched as a whole and compared with the
-    checksum in its entry. Of other files only the ranges of the needed columns are fetched, and the checksums of their
-    pages are verified instead.
+    A file that is small, or whose columns and rows are all needed, is fetched as a whole and compared with the checksum
+    in its entry. Of other files only the ranges of the needed columns are fetched, and the checksums of their pages are
+    verified instead.
 
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
@@ -126,8 +126,8 @@ def _ahead(
     """Run tasks in a pool, and yield each with its result in their order.
 
     Args:
-        most: how many tasks may run, or have results that were not yielded. More than the pool has threads, so that no
-            thread waits while the caller takes the first result.
+        most: the largest number of tasks that run, or whose results were not yielded yet. It is larger than the number
+            of threads, so that no thread waits while the caller takes the first result.
         size: how many bytes a task needs. Large tasks do not run together. The caller's thread runs tasks of 0 bytes.
         is_done: returns True for a task that holds its bytes already. The caller's thread runs it, too.
     """
@@ -226,9 +226,9 @@ class _FileReader:
         return [*steps[:-1], replace(steps[-1], completes=rows)]
 
     def steps_ahead(self, rows: FileRows) -> list[_Step]:
-        """Do the same, and decode a file of one step at once: another change of threads would cost more.
+        """Return the steps as ``steps`` does. If there is only one, decode it now: it needs no change of threads then.
 
-        An error comes from the only step, so the caller gets the rows of earlier files first.
+        An error is raised by the returned step, so the caller gets the rows of earlier files first.
         """
         try:
             steps = self.steps(rows)
@@ -339,7 +339,7 @@ def _failed(error: Exception) -> Iterator[tuple[int, pa.RecordBatch]]:
 def _together(groups: Iterable[RowGroup], length: int, file_rows: int, most_bytes: int) -> list[tuple[range, int]]:
     """Join neighboring row groups as long as they do not have too many bytes. Return their rows and bytes.
 
-    The bytes are about those in the file, and more if the rows are much larger when decoded.
+    The number of bytes is about the size in the file. It is larger if the rows are compressed very well.
 
     Args:
         length: the size of the file (bytes).
@@ -373,8 +373,8 @@ def _decoded_rows(rows: FileRows, batches: BatchRows, decoded: pa.RecordBatch, r
     """Return the planned rows that a decoded batch holds.
 
     Args:
-        batches: those of ``rows`` that overlap the decoded batch.
-        row: the number of its first row in the file.
+        batches: the batches of ``rows`` that overlap the decoded batch.
+        row: the number of the first decoded row in the file.
 
     Raises:
         CorruptRecord: the offsets in the file do not increase.

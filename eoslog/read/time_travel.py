@@ -1,6 +1,6 @@
 """Time travel: the slot or the log time that a snapshot shows.
 
-The log's time never runs backwards. So the transactions that ended by a time are those that ended by some slot, and the
+The log's time never runs backwards. So for each time there is a slot by which the same transactions had ended, and the
 snapshot is one consistent cut.
 """
 

@@ -29,13 +29,13 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class SelectedTopic:
-    """A topic at the slot of the snapshot, with its partitions that are read."""
+    """A topic at the slot of the snapshot, with the partitions to read."""
 
     topic: Topic
     partitions: tuple[Partition, ...]
 
     def by_topic_partition(self) -> dict[TopicPartition, Partition]:
-        """Return the partitions by name of the topic and number."""
+        """Return the partitions by the topic's name and the partition's number."""
         return {TopicPartition(self.topic.topic, each.id.partition): each for each in self.partitions}
 
 

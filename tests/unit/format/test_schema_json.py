@@ -161,7 +161,7 @@ def test_a_type_that_parquet_and_spark_cannot_hold_is_refused(data_type: pa.Data
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
-        (["a", "a"], "columns 'a' and 'a' have one name"),
+        (["a", "a"], "columns 'a' and 'a' have the same name"),
         (["flight", "FLIGHT"], "columns 'flight' and 'FLIGHT' differ only in case"),
         ([""], "no name"),
         ([], "at least one column"),

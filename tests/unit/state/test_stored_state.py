@@ -94,10 +94,10 @@ TOPIC_LIES: dict[str, tuple[Callable[[list[Row]], object], str]] = {
     "ten million partitions": (lambda topics: topics[0].update(partitions=10**7), "malformed: partitions"),
     "no partitions": (lambda topics: topics[0].update(partitions=0), "malformed: partitions"),
     "no id": (lambda topics: topics[0].update(topic_id="../x"), "malformed: topic_id"),
-    "a topic outside of the store": (lambda topics: topics[0].update(topic=".."), "topic that cannot be"),
+    "a topic outside of the store": (lambda topics: topics[0].update(topic=".."), "impossible topic"),
     "a topic in the log's place": (
         lambda topics: topics[0].update(topic="__transaction_state"),
-        "topic that cannot be",
+        "impossible topic",
     ),
     "one topic twice": (lambda topics: topics.append(topics[0]), "two topics of the name"),
     "settings that are none": (lambda topics: topics[0].update(config='{"segment_bytes": 0}'), "segment_bytes"),
@@ -133,8 +133,8 @@ PARTITION_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
         "open transactions",
     ),
     "a change beyond all slots": (lambda row: row.update(changed_slot=2**50), "changed_slot"),
-    "a partition of no topic": (lambda row: row.update(topic_id="f" * 32, active=[]), "has not the partitions"),
-    "another number": (lambda row: row.update(partition=1, active=[]), "has not the partitions"),
+    "a partition of no topic": (lambda row: row.update(topic_id="f" * 32, active=[]), "lacks one of the partitions"),
+    "another number": (lambda row: row.update(partition=1, active=[]), "lacks one of the partitions"),
 }
 
 

@@ -64,7 +64,7 @@ class Membership:
             The group in the newest known state. This consumer is a member of it.
 
         Raises:
-            FencedInstanceId: another consumer has taken this one's place.
+            FencedInstanceId: another consumer has joined with this one's instance id.
         """
         while True:
             group = self._group()
@@ -88,8 +88,8 @@ class Membership:
     def give_up(self, still_read: Collection[PartitionId]) -> None:
         """Tell the group that this member has given up partitions, and which ones it still reads.
 
-        If the newest assignment tells it to give up one that it still reads, the group changes nothing: the next poll
-        follows that assignment.
+        If the newest assignment tells it to give up a partition that it still reads, the group changes nothing: the
+        next poll follows that assignment.
         """
         self._append(revoked=self.member_id, still_read=still_read)
         self._store.environment.reached("client.group.given_up")

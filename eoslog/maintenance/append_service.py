@@ -59,7 +59,7 @@ _LONGEST_RECORD_MS = 1_000
 _LONGEST_WAIT_MS = 200
 """The service leaves a slot to a writer for this time plus twice the time of the last record (ms)."""
 _PAUSE_MS = 10
-"""The pause between two looks for the writer's record (ms)."""
+"""The pause between two checks for the writer's record (ms)."""
 _MOST_BYTES_AT_ONCE = 48 << 10
 """The largest total size of the messages for one record (bytes), unless one message is larger. The replica keeps 64 KiB
 of records on S3, so it can hand over such a record."""
@@ -229,7 +229,7 @@ class AppendService:
         return await waiting.answer
 
     def _append(self) -> None:
-        """Append for the writers that wait, and look from time to time whether the log announces this service."""
+        """Append for the writers that wait, and check from time to time that the log announces this service."""
         check_s = 0.0
         now_s = self._store.environment.monotonic_ms() / 1000
         while True:
@@ -245,7 +245,7 @@ class AppendService:
             if taken:
                 self._serve_writers(taken)
             now_s = self._store.environment.monotonic_ms() / 1000
-        # Without the withdrawal writers find that nobody listens.
+        # If the withdrawal fails, writers find that nobody listens.
         self._try_to("withdraw", self._withdraw)
 
     def _try_to(self, what: str, step: Callable[[], object]) -> bool:
@@ -289,7 +289,7 @@ class AppendService:
         slot = log.replica.slot
         self._tell(waiting, log.replica.newest_records(LARGEST_ANSWER_BYTES, waiting.message.slot))
         end_ms = environment.monotonic_ms() + _LONGEST_WAIT_MS + 2 * self._last_ms
-        # Its put takes about as long as one of this service.
+        # The put of the writer takes about as long as a put of this service.
         environment.sleep_ms(self._last_ms / 2)
         while log.read(lambda state, newest: newest) <= slot and environment.monotonic_ms() < end_ms:
             environment.sleep_ms(_PAUSE_MS)

@@ -228,7 +228,7 @@ def _check_intervals(intervals_ms: object) -> None:
         checked_option(f"the interval of {name}", "Natural", interval_ms)
 
 
-def take(step: Step, coordinator: Coordinator, store: Session) -> StepReport:
+def run_step(step: Step, coordinator: Coordinator, store: Session) -> StepReport:
     """Run a step and report its results. Most errors become part of the report.
 
     Raises:
@@ -321,7 +321,7 @@ class Coordinator:
         check_callable("report", report)
         reports = []
         for step in chosen_steps(steps):
-            reports.append(take(step, self, self._store))
+            reports.append(run_step(step, self, self._store))
             if report is not None:
                 report(reports[-1])
         return reports
@@ -357,7 +357,7 @@ class Coordinator:
             if due_ms > now_ms:
                 environment.sleep_ms(min(due_ms - now_ms, _LONGEST_SLEEP_MS))
                 continue
-            found = take(chosen[name], self, self._store)
+            found = run_step(chosen[name], self, self._store)
             if isinstance(found.error, RetriableError):
                 schedule.failed(name, environment.monotonic_ms())
             else:

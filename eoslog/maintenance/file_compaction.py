@@ -165,7 +165,7 @@ class FileCompaction:
         batches = read_batches(store, self.expected.segments)
         sources = source_files(batches)
         visible = [source for source in sources if any(self._keeps(batch) for batch in source.batches)]
-        rewritten = [each for each in self._together(visible) if len(each) > 1 or self._has_hidden_rows(each[0])]
+        rewritten = [each for each in self._groups(visible) if len(each) > 1 or self._has_hidden_rows(each[0])]
         if not rewritten and len(self.expected.segments) == 1:
             return None
         unchanged = {source.file.path for source in visible}.difference(*map(_paths, rewritten))
@@ -204,8 +204,8 @@ class FileCompaction:
             rows_removed=sum(each.record_count for each in batches) - sum(each.record_count for each in kept),
         )
 
-    def _together(self, sources: Sequence[SourceFile]) -> Iterator[Sequence[SourceFile]]:
-        """Yield the files that become one file. Files that stay alone come as well."""
+    def _groups(self, sources: Sequence[SourceFile]) -> Iterator[Sequence[SourceFile]]:
+        """Yield the files in groups. The files of a group become one file. A group may have one file."""
         if not self.joins_files:
             yield from ([source] for source in sources)
             return

@@ -2,7 +2,7 @@
 
 These files are for Kafka's tools: neither the state nor a reader depends on them. A segment's index repeats the
 content of its ``.txnindex``. The content of a ``.snapshot`` follows from the segment before (``derived_snapshot``). The
-checksum in the entry that names a file proves that the restored file is the same.
+checksum in the entry that names a file shows that the restored file is the same.
 """
 
 from __future__ import annotations

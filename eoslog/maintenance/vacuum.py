@@ -185,7 +185,7 @@ def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
 
 
 def _unreleased_topics(session: Session, topics: Collection[str]) -> set[str]:
-    """Return those of the topics whose Delta tables may still name files that are to be deleted.
+    """Return the topics whose Delta tables may still name files that are to be deleted.
 
     Each table gets a version that does not name them. If that fails, the next vacuum tries again.
     """
@@ -224,7 +224,7 @@ class DroppedFiles:
         return path in self._files or path.startswith(self._prefixes)
 
     def may_name(self, path: str) -> bool:
-        """Return True if the file is one of them, or could be: an index of its partition is missing or damaged."""
+        """Return True if an entry dropped the file, or may have: an index of its partition is missing or damaged."""
         return path in self or path.startswith(self._unread)
 
 
@@ -247,8 +247,8 @@ def _past_retention(
 ) -> tuple[PendingDeletion, ...]:
     """Return the drops that happened at or before ``newest_ms``.
 
-    A drop has no time of its own. But a slot at or after it with an old Last-Modified proves that it is old. The drops
-    are in the order of their slots, so the result is a prefix.
+    A drop has no time of its own. But if a slot at or after it has an old Last-Modified time, the drop is old, too. The
+    drops are in the order of their slots, so the result is a prefix.
     """
     if not pending_deletions:
         return ()
@@ -283,7 +283,7 @@ class _ReferencedFiles:
         self._unread = tuple(unread)
 
     def may_name(self, path: str) -> bool:
-        """Return True if the state names the file, or could: an index of its partition is missing or damaged."""
+        """Return True if the state names the file, or may name it: an index of its partition is missing or damaged."""
         return path in self._paths or path.startswith(self._unread)
 
 
@@ -310,7 +310,7 @@ def _files_in_state(state: StoreState) -> Iterator[str]:
 
 
 def _paths_of(file: FileReference) -> Iterator[str]:
-    """Yield the paths of the objects with a file's content: that at its own path, and its shared object.
+    """Yield the paths of the objects with a file's content: the object at its own path, and its shared object.
 
     Other programs may read an object at the path of an embedded file.
     """

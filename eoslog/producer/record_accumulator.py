@@ -208,7 +208,7 @@ class RecordAccumulator:
 
 
 def placement_of_files(store: Session, *, room_bytes: int = MOST_INLINE_BYTES) -> Placement:
-    """Return where the files of a flush go.
+    """Return the placement of the files of a flush.
 
     Args:
         room_bytes: the largest total size of the files that travel in the record.

@@ -162,7 +162,7 @@ class InFlightBatches:
         return base_sequence
 
     def acknowledge(self) -> AwaitedOffsets:
-        """Return the futures of the batches, which have an answer. Then no batch is in flight."""
+        """Note that the batches have an answer, so that none is in flight. Return their futures."""
         self._batches = []
         self.contents = {}
         return self.awaited.take_all()
@@ -201,7 +201,7 @@ class Sender:
         self.topics: dict[str, Topic] = {}
         """Topics found so far, by name. They stay the same throughout a transaction."""
         self._topics_before: dict[str, Topic] = {}
-        """The topics of the last transaction that used any."""
+        """The topics of the last transaction that used a topic."""
         self.sent_rows = 0
         """The number of rows that the log has acknowledged."""
         self.sent_bytes = 0
@@ -235,7 +235,7 @@ class Sender:
         """Drop the rows that are not acknowledged, of a producer without transactions.
 
         Batches in flight may have landed, or may still land, under their sequences. So the producer raises its epoch,
-        and its sequences begin again at 0. A partition refuses the late batches once it has one of the new epoch.
+        and its sequences begin again at 0. A partition refuses the late batches once it has a batch of the new epoch.
         """
         self.fail(error)
         if self._in_flight:

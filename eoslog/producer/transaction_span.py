@@ -42,7 +42,7 @@ class TransactionSpan:
             self._within.__enter__()
 
     def leave(self) -> None:
-        """End the call: what was current before is current again."""
+        """End the call: the span that was current before is current again."""
         if self._within is not None:
             within, self._within = self._within, None
             within.__exit__(None, None, None)

@@ -62,7 +62,7 @@ class PositionedRows:
         return self._offsets
 
     def counted_from(self, firsts: Numbers) -> Numbers:
-        """Return a number for each row. The numbers of a batch are consecutive, and begin at its number in ``firsts``."""
+        """Return a number for each row. The numbers of a batch are consecutive and begin with ``firsts``."""
         if len(firsts) == 1:
             return np.arange(firsts[0], firsts[0] + self.row_count)
         before = np.cumsum(self._counts) - self._counts

@@ -39,7 +39,7 @@ class KafkaConfig:
     largest: frozenset[str] = frozenset()
     """Options that several keys may set. The largest value counts."""
     fixed: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """Keys with a fixed meaning: the accepted values, and the reason why others are refused."""
+    """Keys with a fixed meaning: the accepted values, and the reason why other values are refused."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Keys that eoslog does not support and must not ignore, each with an alternative."""
     ignored: frozenset[str] = frozenset()
@@ -149,7 +149,7 @@ def named_options(
 def named_otherwise(
     calls: Mapping[str, str], needless: Mapping[str, str] | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Decorate a class: for methods of other libraries that it lacks, the error names the call that is in their place.
+    """Decorate a class: for methods of other libraries that it lacks, the error names the call to use instead.
 
     Args:
         calls: the calls, by the names of methods of other libraries.

@@ -70,7 +70,7 @@ class StoreDescription(BaseModel):
     it."""
     probe: ProbeRecord
     copied: CopiedFrom | None = None
-    """The origin of a copy; None for a store that is none."""
+    """The origin of a copy; None for a store that is not a copy."""
 
 
 def encode_description(description: StoreDescription) -> bytes:
@@ -104,9 +104,9 @@ def no_store(store: ObjectStore) -> NotAStore:
 
 
 def _remedy(store: ObjectStore) -> str:
-    """Return what to do. A user of Delta tables may have given the directory of a topic, as that of a table."""
+    """Return the advice. A user of Delta tables may have given the directory of a topic, like that of a table."""
     root, _, topic = store.url.rstrip("/").rpartition("/")
-    # The error that there is no store says more than one that its objects cannot be listed.
+    # The error that there is no store tells more than the error that the objects cannot be listed.
     with suppress(EosLogError):
         if any(store.list(COPY_DIRECTORY, limit=1)):
             return "this is a copy that was not completed. Run the same eoslog copy again"
@@ -114,8 +114,8 @@ def _remedy(store: ObjectStore) -> str:
             return "its log is there, but eoslog.json is not. Run eoslog verify"
         if any(_OF_TOPIC.match(found.path) for found in store.list("", limit=_MOST_LISTED)):
             return (
-                f"this is the directory of topic {quoted(topic)} in the store {root or '.'}. Give that as the store, "
-                f"and name the topic, in Spark with option('topic', {quoted(topic)})"
+                f"this is the directory of topic {quoted(topic)} in the store {root or '.'}. Give the path of the "
+                f"store, and name the topic, in Spark with option('topic', {quoted(topic)})"
             )
     return "check the URL, or create a topic there to create a store"
 

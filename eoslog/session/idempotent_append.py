@@ -1,8 +1,8 @@
 """Idempotent append: a request that got no answer is repeated until its outcome is known.
 
-An attempt without an answer may have landed. Usually the next attempt finds the work of that attempt in the state. If
-the state has changed since, for example because another producer has taken over, it cannot. Then the slot of the
-unanswered attempt, or the records after it was sent to another process, show whether the attempt landed.
+An attempt without an answer may have landed. Usually the next attempt finds the work of that attempt in the state. It
+cannot find it if the state has changed since, for example because another producer has taken over. Then the log shows
+whether the attempt landed: by the record in its slot, or, if it was sent to another process, by the records since then.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def check_callable(name: str, function: object, arguments: int = 1) -> None:
         signature.bind(*[None] * arguments)
     except TypeError as error:
         raise InvalidOption(
-            f"{name} must be {expected}, but {quoted(function)} takes {signature}: {error}. Wrap one "
-            "with a context in lambda value: function(value, None)"
+            f"{name} must be {expected}, but {quoted(function)} takes {signature}: {error}. Wrap a "
+            "function with a context in lambda value: function(value, None)"
         ) from None
 
 

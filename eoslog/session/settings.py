@@ -166,9 +166,9 @@ class Settings(BaseSettings):
         return LogConfig(**self.log.model_dump())
 
     def store_options(self, url: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The options of the object store at ``url``: those that are set here, unless they are given.
+        """The options of the object store at ``url``: the given options, and the other options from these settings.
 
-        A profile gives credentials, so it counts only where no others are given.
+        A profile gives credentials, so the profile of these settings counts only if no credentials are given.
         """
         given = {} if given is None else given
         scheme = url.partition("://")[0].lower() if "://" in url else "file"

@@ -76,7 +76,7 @@ class TimeLimits:
 
         Raises:
             DeliveryTimedOut: rows have waited for too long, over this call and earlier ones.
-            RequestTimedOut: the time is over. If the last error was ``CommitStateUnknown``, a subclass, that is raised.
+            RequestTimedOut: the time is over. ``CommitStateUnknown``, a subclass, if that was the last error.
             Any other error of ``step``.
         """
         attempt = 0

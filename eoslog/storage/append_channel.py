@@ -44,8 +44,8 @@ class Channel:
         """
         Args:
             key: the store's append key.
-            service: what only this service has, as ``service_name`` returns it.
-            own: which side this one is: ``SERVICE`` or ``WRITER``.
+            service: the result of ``service_name``.
+            own: this side: ``SERVICE`` or ``WRITER``.
         """
         self._own, self._other = own, WRITER if own == SERVICE else SERVICE
         # A proof of one side is no proof of the other side, and neither is a frame's HMAC.

@@ -26,7 +26,7 @@ from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 T = TypeVar("T")
 _RECHECK_MS = 50
-"""A waiting call looks again after this time (ms): an interrupt may have come before it was woken."""
+"""A waiting call checks again after this time (ms): an interrupt may have come before it was woken."""
 
 
 class Call:

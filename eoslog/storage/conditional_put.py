@@ -58,8 +58,8 @@ def put_next(
 
     Args:
         deadline_ms: when to give up (elapsed time, ms). None: ``TIMEOUT_MS`` from now. At least one put is sent.
-        is_own: tells whether bytes are those of this put. It raises ``CorruptRecord`` for bytes that were cut short.
-            None: they are if they equal ``body``.
+        is_own: returns True if the given bytes are those of this put. It raises ``CorruptRecord`` for bytes that were
+            cut short. None: the bytes are compared with ``body``.
 
     Raises:
         StoreUnavailable: the object store refused every put. Nothing landed, and nothing will.

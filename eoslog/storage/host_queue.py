@@ -37,7 +37,7 @@ _MOST_CONNECTIONS = 200
 _BACKLOG = 1024
 _PAUSE_MS = 0.1
 _MOST_PAUSES = 100
-"""The longest series of pauses while the name is taken but no process listens. Then this one goes on without a turn."""
+"""The longest series of pauses while the name is taken but no process listens. Then a process appends without a turn."""
 _CREDENTIALS = struct.Struct("3i")
 """Process id, user id and group id."""
 _APPENDED = b"appended"
@@ -52,7 +52,7 @@ _fork_lock = threading.RLock()
 
 
 def _close_inherited() -> None:
-    # A turn belongs to the open socket. A forked child has that socket too, so the turn would outlive its end.
+    # A turn belongs to the open socket. A forked child has that socket, too, so it would keep the turn.
     _fork_lock.release()
     for each in list(_open_sockets):
         each.close()

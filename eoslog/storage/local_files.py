@@ -102,7 +102,7 @@ def write_fully(descriptor: int, body: bytes) -> None:
 
 
 def read_fully(descriptor: int, start: int, length: int) -> bytes:
-    """Read ``length`` bytes of a file from ``start``, or all that follow if the file is shorter."""
+    """Read ``length`` bytes of a file from ``start``, or fewer if the file ends before."""
     parts = []
     while length > 0:
         part = os.pread(descriptor, min(length, 1 << 30), start)

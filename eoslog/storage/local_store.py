@@ -497,7 +497,7 @@ class LocalStore(ObjectStore):
         with contextlib.suppress(OSError):  # The request itself meets the error and reports it.
             status = os.stat(directory)
             identity = status.st_dev, status.st_ino
-        # One stat instead of one for each part of the path: what has the same device and inode is the same directory.
+        # One stat instead of one for each part of the path: the same device and inode mean the same directory.
         if identity is not None and self._plain_directories.get(directory) == identity:
             return
         if os.path.realpath(directory) != directory:

@@ -58,7 +58,7 @@ class StoredObject:
 
 
 class Capabilities:
-    """What only some object stores can do, or what they do differently, with the defaults of the others.
+    """The abilities and properties in which object stores differ, with defaults.
 
     A caller need not know the kind of its store. The defaults send no request.
     """
@@ -105,7 +105,7 @@ class Capabilities:
     def make_durable(self, path: str) -> None:
         """Wait until an object that was read is durable, and all objects of its directory that were read before it.
 
-        In other stores than local ones, what can be read is durable.
+        In a store that is not local, each object that can be read is durable.
 
         Raises:
             StoreUnavailable, StoreAccessDenied

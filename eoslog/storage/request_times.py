@@ -1,4 +1,4 @@
-"""How long requests to an object store take: a histogram for each verb."""
+"""The durations of the requests to an object store: a histogram for each verb."""
 
 from __future__ import annotations
 

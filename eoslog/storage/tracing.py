@@ -27,7 +27,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 _logger = logging.getLogger(__name__)
 Attributes = Mapping[str, Any]
-"""Attributes by name. One that is None is left out."""
+"""Attributes by name. An attribute that is None is left out."""
 MESSAGING: dict[str, Any] = {"messaging.system": "eoslog"}
 _MOST_LINKS = 128
 _LONGEST_VALUE = 500
@@ -70,7 +70,7 @@ def _api() -> Any:
 def _tracer() -> Tracer | None:
     """Return the tracer of the program's provider.
 
-    Return None if the program has configured none, and while it suppresses spans, as an exporter does.
+    Return None if the program has no provider, and while it suppresses spans, as an exporter does.
     """
     global _newest
     trace = _api()
@@ -86,7 +86,7 @@ def _tracer() -> Tracer | None:
 
 
 def _is_suppressed() -> bool:
-    """Return True for calls of an exporter. If it writes with eoslog, spans of that would be exported without end."""
+    """Return True for calls of an exporter. If it writes with eoslog, each export would make spans to export."""
     from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
 
     return bool(get_value(_SUPPRESS_INSTRUMENTATION_KEY))
@@ -145,7 +145,7 @@ def start_request(verb: str, path: str | Sequence[str]) -> Span | None:
 
 
 def _kind_of(path: str) -> str:
-    """Return what an object is for, in one of a few words."""
+    """Return the purpose of an object, as one of a few words."""
     directory, _, name = path.rpartition("/")
     match directory.split("/"):
         case ["__transaction_state", kind, *_]:
@@ -243,7 +243,7 @@ def link_senders(found: Span | None, traceparents: Iterable[bytes]) -> None:
 
 
 def carried(function: Callable[[T], R]) -> Callable[[T], R]:
-    """Return the function for other threads: there the current span is that of this call."""
+    """Return the function for other threads: when they call it, the present span is current."""
     if _tracer() is None:
         return function
     context = copy_context()

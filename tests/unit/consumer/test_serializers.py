@@ -155,6 +155,6 @@ def test_a_function_of_two_arguments_is_refused_when_the_client_is_opened(store:
     connected = store.producer if option.endswith("_serializer") else store.consumer
 
     with pytest.raises(
-        errors.InvalidOption, match=rf"{option} must be a function of one argument.*Wrap one with a context"
+        errors.InvalidOption, match=rf"{option} must be a function of one argument.*Wrap a function with a context"
     ):
         connected(**{option: with_context})  # type: ignore[arg-type]

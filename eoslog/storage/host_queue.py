@@ -37,7 +37,7 @@ _MOST_CONNECTIONS = 200
 _BACKLOG = 1024
 _PAUSE_MS = 0.1
 _MOST_PAUSES = 100
-"""The longest series of pauses while the name is taken but no process listens. Then a process appends without a turn."""
+"""The longest series of pauses while the name is taken but no process listens. Then a process appends without one."""
 _CREDENTIALS = struct.Struct("3i")
 """Process id, user id and group id."""
 _APPENDED = b"appended"

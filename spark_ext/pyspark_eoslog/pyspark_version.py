@@ -1,4 +1,4 @@
-"""The PySpark that the package needs, and what older releases lack. It imports nothing that one of them lacks."""
+"""The PySpark that the package needs, and the features that older releases lack. It imports none of these features."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 OLDEST = (4, 0)
-"""The same as in the extra ``spark`` of ``pyproject.toml``."""
+"""The oldest release, as in the extra ``spark`` of ``pyproject.toml``."""
 
 
 def check_pyspark() -> None:
     """Refuse an older PySpark.
 
     Raises:
-        ImportError: naming the version that is needed and the one found.
+        ImportError: the message has the needed version and the version found.
     """
     if not is_at_least(*OLDEST):
         needed = ".".join(map(str, OLDEST))
@@ -34,12 +34,12 @@ def is_at_least(major: int, minor: int) -> bool:
 
 
 def needs(major: int, minor: int) -> str:
-    """Return the part of an error message for what this PySpark lacks."""
+    """Return the part of an error message for a feature that this PySpark lacks."""
     return f"needs PySpark {major}.{minor} or later, found {pyspark.__version__}"
 
 
 def types_named(*names: str) -> tuple[type[DataType], ...]:
-    """Return those of Spark's types that this PySpark has."""
+    """Return the types of Spark with these names that this PySpark has."""
     import pyspark.sql.types as types
 
     return tuple(getattr(types, name) for name in names if hasattr(types, name))

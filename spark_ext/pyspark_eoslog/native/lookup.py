@@ -226,7 +226,7 @@ def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> File
     facts = {each: [each.partition, each.first_offset, _only_time(each), each.base_offset] for each in files}
     columns: list[str] = []
     if len(files) <= _FEW_FILES and not mixed and not any(each.hidden_rows for each in files):
-        # To analyze one more projection takes longer than to parse a short literal for each fact.
+        # Spark takes longer to analyze one more projection than to parse a short literal for each fact.
         row = _ROW_INDEX
         partition, first_offset, timestamp, base_offset = (
             _fact({file.name: found[number] for file, found in facts.items()}) for number in range(4)

@@ -1,6 +1,7 @@
-"""Where a read begins and ends: offsets or times, for all partitions or each by itself, as in the Kafka connector.
+"""The start and the end of a read: offsets or times, for all partitions or each by itself, as in the Kafka connector.
 
-``startingTimestamp`` comes before ``startingOffsetsByTimestamp``, and that before ``startingOffsets``; so do the ends.
+``startingTimestamp`` overrides ``startingOffsetsByTimestamp``, which overrides ``startingOffsets``. The same holds for
+the options that begin with ``ending``.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ NumbersByPartition = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ByTimestamp:
-    """The offset of the first visible row whose timestamp is not earlier (Kafka's ``offsetsForTimes``)."""
+    """The offset of the first visible row at or after a timestamp (Kafka's ``offsetsForTimes``)."""
 
     option: str
     """The name of the option, for messages."""
     timestamps_ms: int | NumbersByPartition
-    """ms since the epoch: one for all partitions, or one for each."""
+    """The timestamps (ms since the epoch): one for all partitions, or one for each."""
     if_none: str
     """The result for a partition without such a row: its end (``latest``), or an ``error``."""
 
@@ -44,7 +45,7 @@ OffsetsOption = str | NumbersByPartition | ByTimestamp
 
 
 def starting_offsets(options: Mapping[str, str]) -> OffsetsOption | None:
-    """Where a read begins, if an option says so.
+    """Return the start of a read; None if no option gives it.
 
     Raises:
         InvalidOption: a value is not allowed.
@@ -53,13 +54,15 @@ def starting_offsets(options: Mapping[str, str]) -> OffsetsOption | None:
     if strategy not in (ERROR, LATEST):
         raise InvalidOption(
             f"option 'startingOffsetsByTimestampStrategy' is {strategy!r}; valid are {ERROR!r} and {LATEST!r}, for a "
-            "partition that has no row as late as the timestamp"
+            "partition without a row at or after the timestamp"
         )
     return _offsets(options, "starting", strategy)
 
 
 def ending_offsets(options: Mapping[str, str]) -> OffsetsOption | None:
-    """Where a batch ends (exclusive), if an option says so; a partition without a row as late ends where it ends now.
+    """Return the end of a batch (exclusive); None if no option gives it.
+
+    With a timestamp, a partition without a row at or after it ends at its present end.
 
     Raises:
         InvalidOption: a value is not allowed.

@@ -93,12 +93,12 @@ _KAFKA_REFUSED = {
     "kafka.value.serializer": "values are bytes or strings; cast the column",
     "kafka.enable.auto.commit": "a stream keeps its offsets in its checkpoint",
     "kafka.interceptor.classes": "change rows with operations of the DataFrame",
-    # No job can have given this one: the connector would never begin the transaction.
+    # A job for the connector cannot have this option: the connector would never begin the transaction.
     "kafka.transactional.id": "every write is a transaction; name the job with option 'transactionalId'",
-    # It would choose the partition of rows.
+    # If it were ignored, rows would go to other partitions.
     "kafka.partitioner.class": "rows go by Kafka's hash of their key, or to the partition in their column 'partition'",
 }
-_ROWS_NEVER_CHANGE = "leave it out: rows never change, and deleted ones are for option 'failOnDataLoss'"
+_ROWS_NEVER_CHANGE = "leave it out: rows never change, and option 'failOnDataLoss' is for deleted rows"
 _DELTA_ADVICE = {
     "startingVersion": "give 'startingOffsets'; whole commits in order come with 'isolationLevel=snapshot'",
     "endingVersion": "a batch ends at 'endingOffsets', or reads the state as of 'versionAsOf'",
@@ -254,15 +254,15 @@ class Options:
         return self.topics
 
     def topic_to_write(self) -> str | None:
-        """Return the topic of all rows; None if each row names its own.
+        """Return the topic of all rows; None if each row names its topic.
 
         Raises:
             InvalidOption: several topics are named.
         """
         if self.topics.pattern or self.topics.assigned or len(self.topics.names) > 1:
             raise InvalidOption(
-                "rows go to one topic, or each to that of its column 'topic'; options 'subscribe', 'subscribePattern' "
-                "and 'assign' are for reading"
+                "rows go to one topic, or each row to the topic in its column 'topic'; options 'subscribe', "
+                "'subscribePattern' and 'assign' are for reading"
             )
         return self.topics.names[0] if self.topics.names else None
 
@@ -293,7 +293,7 @@ def _isolation(options: Mapping[str, str]) -> IsolationLevel:
 
 
 def _slot(options: Mapping[str, str]) -> int | None:
-    """Delta's ``versionAsOf`` is another name of ``slot``."""
+    """Return the slot of option ``slot``, or of ``versionAsOf``, Delta's name for the same."""
     slot, version = (whole_number(options, name, at_least=0) for name in ("slot", "versionAsOf"))
     if slot is not None and version is not None:
         raise InvalidOption("give either option 'slot' or option 'versionAsOf', which mean the same, not both")

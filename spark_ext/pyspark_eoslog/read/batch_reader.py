@@ -40,7 +40,7 @@ STREAM_OPTIONS = (
 _LARGE_BYTES = 64 << 20
 """A read of fewer bytes takes about a second, so it is not worth a warning."""
 _FEW_FILES = 4
-"""A read of so few files is not worth a hint."""
+"""A read of this number of files or fewer is not worth a hint."""
 _hinted = threading.Event()
 """Set when this process has logged the hint."""
 
@@ -55,7 +55,7 @@ class ReadPartition(InputPartition):
 def read_partitions(
     snapshot: TopicsSnapshot, schema: StructType, pieces: Sequence[Piece], options: Options
 ) -> list[InputPartition]:
-    """Packed pieces with the columns that are wanted of each.
+    """Return the packed pieces, each with the columns to read.
 
     Raises:
         InvalidOption: option ``columns`` and a user's schema do not agree.

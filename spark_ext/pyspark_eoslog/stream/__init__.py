@@ -1,1 +1,1 @@
-"""Streams: where a micro-batch ends, and what it reads."""
+"""Streams: the ends of micro-batches, and the rows that they read."""

@@ -43,7 +43,7 @@ class Limits(ReadLimits):
     """Kafka's ``minOffsetsPerTrigger``: offsets to wait for; with ``snapshot``: rows."""
 
     def default_read_limit(self) -> ReadLimit:
-        """Return one of the limits: Spark accepts only one. It passes it back, unless its trigger reads everything."""
+        """Return one of the limits, because Spark accepts only one. It passes this limit to ``asked_for``."""
         if self.max_offsets is not None:
             return ReadMaxRows(self.max_offsets)
         if self.max_bytes is not None:

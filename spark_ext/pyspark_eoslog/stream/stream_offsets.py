@@ -26,8 +26,10 @@ class Began:
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """With isolation level ``snapshot``: the slots up to which rows were deleted when the micro-batch was planned."""
+    """The start of each partition. With isolation level ``snapshot``: for each partition, the slot up to which rows were
+    deleted when the micro-batch was planned."""
     slot: int | None = None
+    """With isolation level ``snapshot``: the slot at which the stream starts."""
 
     def as_json(self) -> dict[str, Any]:
         topics: dict[str, dict[str, int]] = {}

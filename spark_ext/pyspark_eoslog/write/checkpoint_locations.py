@@ -1,9 +1,8 @@
 """The location of a stream's checkpoint. It distinguishes a new query from the query whose checkpoint was there before.
 
-A query is what its checkpoint says it is: Spark keeps the query's id there, in the file ``metadata``. A new checkpoint
-at the location of another one holds a new id. Its query begins at batch 0, and may deliver rows that the earlier query
-has committed. So each commit of a stream records the location of its checkpoint, and the first commit of a new query is
-compared with it.
+The id of a query is in its checkpoint: Spark keeps it in the file ``metadata``. A new checkpoint at the location of an
+earlier one has a new id. Its query begins at batch 0, and may deliver rows that the earlier query has committed. So
+each commit of a stream records the location of its checkpoint. The first commit of a new query is compared with it.
 
 Spark passes only the text of the option ``checkpointLocation``. Two checkpoints may have the same text: in two working
 directories, on two hosts, or in two pods. So a local location is an absolute path with the name of the host. A text
@@ -33,7 +32,7 @@ _S3 = frozenset({"s3", "s3n", "s3a"})
 
 @dataclass(frozen=True, slots=True)
 class PlannedCheckpoint:
-    """The location of a checkpoint, as far as the planning of a micro-batch can tell."""
+    """The checkpoint of a stream, as far as it is known when a micro-batch is planned."""
 
     text: str
     """The location in its default spelling: a URL, or a path of Spark's default file system."""
@@ -44,14 +43,14 @@ class PlannedCheckpoint:
     is_url: bool = False
 
     def of_query(self, query_id: str | None) -> CheckpointLocation:
-        """Return the location for the query that commits. A local checkpoint of another query is not its checkpoint."""
+        """Return the location of this query's checkpoint. The local path counts only if its checkpoint is there."""
         if self.local_path is not None and (self.is_url or query_id == self.query_id):
             return CheckpointLocation(self.local_path, socket.gethostname())
         return CheckpointLocation(self.text)
 
 
 def planned_checkpoint(location: str) -> PlannedCheckpoint:
-    """Return the location that the option ``checkpointLocation`` names, whatever its spelling."""
+    """Return the checkpoint that the option ``checkpointLocation`` names, whatever its spelling."""
     scheme = _SCHEME.match(location)
     if scheme is None:
         text = _plain(location)

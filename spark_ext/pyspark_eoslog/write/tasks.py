@@ -30,7 +30,7 @@ _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"
 _ROOT_EXECUTION = "spark.sql.execution.root.id"
 _MOST_INLINE_BYTES = 64 << 10
-"""The largest total size of the files in the commit message of a task (bytes). The driver holds those of all tasks."""
+"""The largest size of the files in a task's commit message (bytes). The driver holds the messages of all tasks."""
 _GATHERED_ROWS = 64 * 1024
 _GATHERED_BYTES = 16 << 20
 _TOPIC_COLUMN = "topic"
@@ -57,9 +57,9 @@ class WritePlan:
     last: WorkVersion | None = None
     """The last committed version under the stream's ``transactionalId``, or from the location of its checkpoint."""
     known_queries: frozenset[str] = frozenset()
-    """The queries that have committed. Another query may come to the location of ``last``, and go on there."""
+    """The queries that have committed. A known query may continue at the location of ``last``."""
     checkpoint: PlannedCheckpoint | None = None
-    """The location of the stream's checkpoint."""
+    """The checkpoint of the stream."""
     new_columns: NewColumns | None = None
     """The columns that the commit adds. The topic in ``targets`` already has them."""
     inline_limit_bytes: int = 0
@@ -140,12 +140,12 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
 
 
 def _is_known(plan: WritePlan, query_id: str | None, batch_id: str | None) -> bool:
-    """Return True if the commit will find a replay, or will refuse the micro-batch as that of another query."""
-    last, location = plan.last, plan.checkpoint
+    """Return True if the commit will find a replay, or will refuse the micro-batch of another query."""
+    last, checkpoint = plan.last, plan.checkpoint
     if last is None:
         return False
-    if location is not None and location.of_query(query_id) != location.of_query(location.query_id):
-        # The checkpoint at the planned location is another query's. So ``last`` is of another location.
+    if checkpoint is not None and checkpoint.of_query(query_id) != checkpoint.of_query(checkpoint.query_id):
+        # The planned checkpoint is another query's. So ``last`` was committed from another location.
         return False
     if last.query_id is not None and query_id != last.query_id:
         return query_id not in plan.known_queries
@@ -158,7 +158,7 @@ def _invocation(context: TaskContext) -> str | None:
 
 
 class _NoUploads:
-    """Takes the location of an object store if the rows were committed before: the files are only described."""
+    """Stands in for an object store if the rows were committed before: the files are only described."""
 
     def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Drop the files."""

@@ -238,7 +238,7 @@ def _aborted(partition: Partition) -> Iterator[Broken]:
 
 
 def broken_in_aborted(batches: Sequence[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[Broken]:
-    """Yield the broken invariants between batches with an outcome and aborted transactions with a marker among them.
+    """Check batches against the aborted transactions whose markers are among them. Yield the broken invariants.
 
     Each aborted transaction must have its ABORT marker here, in order. Each aborted batch must lie in one of them.
     """

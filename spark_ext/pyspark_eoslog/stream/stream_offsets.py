@@ -26,8 +26,8 @@ class Began:
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The start of each partition. With isolation level ``snapshot``: for each partition, the slot up to which rows were
-    deleted when the micro-batch was planned."""
+    """The start of each partition. With isolation level ``snapshot``: for each partition, the slot up to which rows
+    were deleted when the micro-batch was planned."""
     slot: int | None = None
     """With isolation level ``snapshot``: the slot at which the stream starts."""
 

@@ -3,8 +3,8 @@
 A read of columns that are in the files is a plain scan of the files whose rows are all read: nothing is looked up. With
 other columns, such as ``_offset``, Spark scans these files in up to two groups, because files with their own column of
 offsets, or with several timestamps, need more expressions. Files with rows that must not be read form a separate group.
-Files of Kafka records with timestamps that Spark cannot convert form a further group. Each group is divided again: files in
-which a floating-point column may hold NaN are scanned separately.
+Files of Kafka records with timestamps that Spark cannot convert form a further group. Each group is divided again:
+files in which a floating-point column may hold NaN are scanned separately.
 """
 
 from __future__ import annotations

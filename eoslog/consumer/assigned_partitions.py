@@ -258,7 +258,7 @@ class AssignedPartitions:
         return tuple(sorted({(fetch.topic.topic, fetch.topic.topic_id) for fetch in self._fetches.values()}))
 
     def without(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
-        """Return the partitions that are not in ``topics``, also those of a topic that was created again."""
+        """Return the partitions that are not in ``topics``, also the partitions of a topic that was created again."""
         return {key for key in self._fetches if not self._reads(key, topics)}
 
     def _reads(self, key: TopicPartition, topics: Mapping[TopicPartition, Topic]) -> bool:

@@ -209,7 +209,7 @@ def decode_batches(body: bytes) -> BatchColumns:
     """Decode the batches of a segment from the bytes of its index.
 
     Raises:
-        CorruptRecord: the rows cannot be those of an index.
+        CorruptRecord: the rows cannot come from an index.
         Exception: any error of Arrow if the bytes are not Parquet.
     """
     batches = list(stored_batches(body, BATCHES_SCHEMA, NULLABLE_IN_BATCHES))

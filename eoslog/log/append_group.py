@@ -105,7 +105,7 @@ class AppendGroup:
         self.append_id = self._environment.new_id()
 
     def drop_settled(self) -> None:
-        """Drop the proposals that another process has appended, and those whose deadline has passed."""
+        """Drop the proposals that another process has appended, and the proposals whose deadline has passed."""
         now_ms = self._environment.monotonic_ms()
         for proposal in self.pending:
             if proposal.has_landed:

@@ -145,7 +145,7 @@ class Contention:
                 turn.answer(min(others.considered, len(messages)))
 
     def _requests_of_others(self, group: AppendGroup, messages: Sequence[Message | None] = ()) -> RequestsOfOthers:
-        """Return the requests in these messages, and those in messages that are proposals of this process."""
+        """Return the requests in these messages, and in the messages that are proposals of this process."""
         found = list(messages)
         for proposal in group.pending:
             if isinstance(proposal.content, OthersMessages):

@@ -61,7 +61,7 @@ class ShareableRequest(Request[T_co], Protocol[T_co]):
         """Return the answer, made from the request's entries in the log and their slot.
 
         Raises:
-            ValueError, LookupError: the entries are not those of this request.
+            ValueError, LookupError: the entries belong to another request.
         """
 
 

@@ -50,7 +50,7 @@ class RecordPut(Generic[S]):
 
         Raises:
             CommitStateUnknown: the record may have landed, or may land later. Its proposals stay in flight.
-            StoreVanished: another store is where this one was.
+            StoreVanished: another store has replaced this one.
             StoreUnavailable, StoreAccessDenied, CorruptRecord, UnsupportedFormat: the record has not landed.
         """
         replica = self._replica

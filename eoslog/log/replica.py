@@ -320,7 +320,7 @@ class Replica(Generic[S]):
         return b"\n".join([b"%d" % first, *reversed(lines)]) if lines else b""
 
     def follow(self, records: bytes) -> bool:
-        """Fold the records that another process hands over. Skip those that this replica has folded.
+        """Fold the records that another process hands over. Skip records that this replica has folded.
 
         Args:
             records: the answer of ``newest_records`` there; may be empty.

@@ -33,7 +33,7 @@ _BYTES_OF_A_REQUEST = 32
 
 
 class SharedCommits:
-    """Writes the messages of one process, and reads those of other processes."""
+    """Writes the messages of one process, and reads the messages of other processes."""
 
     def __init__(self, url: str, environment: Environment, machine: Machine[Any]) -> None:
         self._url = url

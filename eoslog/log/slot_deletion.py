@@ -49,7 +49,7 @@ def delete_old_slots(log: Log[S]) -> int:
     floor = min(named.current.slot, named.previous.slot)
     needed = log.machine.oldest_needed_slot(named.state)
     floor = floor if needed is None else min(floor, needed)
-    # The groups are numbered downwards: those of newer slots come before.
+    # The groups are numbered downwards: the groups of newer slots come before.
     listed = sorted(
         (slot, info)
         for info in log.store.list(SLOTS, start_after=slot_group(floor).rstrip("/"))

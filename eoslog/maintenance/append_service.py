@@ -265,7 +265,7 @@ class AppendService:
         return False
 
     def _take_next(self) -> list[_Waiting]:
-        """Remove the messages for one record from those that wait, or one message whose sender puts a record itself."""
+        """Remove the messages for one record from the queue, or one message whose sender puts a record itself."""
         if self._waiting and not self._waiting[0].message.requests:
             return [self._waiting.popleft()]
         taken: list[_Waiting] = []

@@ -406,7 +406,7 @@ def _withdrawn(state: StoreState, table: DeltaTable) -> _Version:
     else:
         operation = "DELETE"
         changes = [_removed(file, state.time_ms, data_change=True) for file in table.files.values()]
-    # The rows are those of the slot of the version before, less the removed ones.
+    # The table shows the slot of the version before, less the removed rows.
     slot = _published_slot(table, state.store_id)
     return _Version([*changes, *table.transactions.values()], _commit_info(state.time_ms, slot, operation, []))
 

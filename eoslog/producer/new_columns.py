@@ -29,7 +29,7 @@ class NewColumns:
 
     topic_id: str
     arrow: str
-    """The new columns, and those with new fields, encoded like the schema of a topic."""
+    """The new columns, and the columns with new fields, encoded like the schema of a topic."""
     spark: str
     """The same columns as Spark's JSON."""
 

@@ -292,9 +292,9 @@ class Producer:
     def metrics(self) -> dict[str, int]:
         """Return the totals of this producer's own calls, by Kafka's names.
 
-        ``record-send-total`` counts the rows that the log has acknowledged, those of a staged producer at their commit
-        or prepare. ``outgoing-byte-total`` counts the bytes of their files. The others are times of calls (ns), such
-        as ``txn-commit-time-ns-total``.
+        ``record-send-total`` counts the rows that the log has acknowledged. The rows of a staged producer count at
+        their commit or prepare. ``outgoing-byte-total`` counts the bytes of their files. The others are times of calls
+        (ns), such as ``txn-commit-time-ns-total``.
         """
         sent = {"record-send-total": self._sender.sent_rows, "outgoing-byte-total": self._sender.sent_bytes}
         return sent | self._call_times.totals()
@@ -600,9 +600,9 @@ class Producer:
 
         Args:
             offsets: the next offset to read, by partition.
-            group: the group's id, or ``consumer.group_metadata()``. With the latter, the commit is refused if a
-                partition has moved to another member since. With the id alone it is not, and a warning in the log says
-                so if the group has members.
+            group: the group's id, or ``consumer.group_metadata()``. With the metadata, the commit is refused if a
+                partition has moved to another member since. With the id alone it is not refused, and a warning in the
+                log says so if the group has members.
             timeout: the time limit of this call (s), as for ``flush``.
 
         Raises:
@@ -1034,7 +1034,7 @@ class Producer:
         return f"transactional id {quoted(self.transactional_id)}"
 
     def _log_phase(self) -> None:
-        """Log the phase if it is another one than before."""
+        """Log the phase if it has changed."""
         phase, before = self._lifecycle.phase, self._logged_phase
         if phase is before:
             return

@@ -147,7 +147,7 @@ class RecordAccumulator:
         self.files += self._writer.make_room(self._store.now_ms())
 
     def upload(self) -> None:
-        """Write all rows to files, and upload those that do not travel in the record.
+        """Write all rows to files, and upload the files that do not travel in the record.
 
         Raises:
             UnknownTopicOrPartition: a topic was deleted meanwhile.

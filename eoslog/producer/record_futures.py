@@ -213,7 +213,7 @@ class AwaitedRows:
         else:
             self._first_rows = [0, *accumulate(rows.record_count for rows in outcome)]
             self._appended = outcome
-        # Tell the futures in the order of their rows, also those first watched during this call.
+        # Tell the futures in the order of their rows, also the futures that are first watched during this call.
         while True:
             with self._lock:
                 if not self._watched:

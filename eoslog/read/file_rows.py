@@ -29,7 +29,7 @@ class BatchRows:
     first_row: Numbers
     """Number of the batch's first row in the file, counted from 0."""
     record_count: Numbers
-    """Number of rows. With gaps it is an upper bound: all rows of the batch count, not only those in range."""
+    """Number of rows. With gaps it is an upper bound: all rows of the batch count, not only the rows in range."""
     base_offset: Numbers
     """The first offset of the range. Without gaps it is the offset of ``first_row``."""
     end_offset: Numbers

@@ -190,7 +190,7 @@ class _FileReader:
         """The columns to read. Some of them only the predicate uses."""
         self._stored = read.stored
         self._needed = [name for name in self._columns.names if name in read.stored.names]
-        # The timestamps that readers of Kafka records get may differ from those in the file.
+        # The timestamps that readers of Kafka records get may differ from the timestamps in the file.
         self._may_match = None if predicate is None or predicate.of_records else predicate.may_match
 
     def bytes_to_open(self, rows: FileRows) -> int:

@@ -64,7 +64,7 @@ class ScanFile:
     length: int
     """The size in bytes."""
     rows: int
-    """The number of rows in the file. Other rows than those of ``ranges`` do not belong to the scan."""
+    """The number of rows in the file. Only the rows of ``ranges`` belong to the scan."""
     partition: int
     ranges: tuple[RowRange, ...]
 

@@ -62,8 +62,8 @@ class StoreMetrics:
     slot: int
     """The newest slot."""
     slots_since_checkpoint: int
-    """The number of slots since the checkpoint. A process that opens the log reads those that the newest record does
-    not repeat."""
+    """The number of slots since the checkpoint. A process that opens the log reads the slots that the newest record
+    does not repeat."""
     partitions_with_late_transactions_count: int
     """The number of partitions whose readers are held back by a late transaction."""
     last_stable_offset_lag: Mapping[TopicPartition, int]

@@ -257,7 +257,7 @@ def _warn(variable: str) -> None:
 
 
 def _variables() -> list[str]:
-    """Return the variables of all settings, and those of whole sections, whose values are JSON."""
+    """Return the variables of all settings, and the variables of whole sections, whose values are JSON."""
     found = []
     for name, field in Settings.model_fields.items():
         found.append(f"{_PREFIX}{name}".upper())

@@ -105,8 +105,8 @@ def check_micro_batch(
     The default transactional id comes from the query and the location of its checkpoint. A query whose checkpoint was
     moved therefore continues under another id, and the check follows the query from id to id.
 
-    Spark replays at most the last micro-batch. An earlier one comes from an older copy of the checkpoint, and may
-    hold other rows than those committed under its number.
+    Spark replays at most the last micro-batch. An earlier one comes from an older copy of the checkpoint, and may hold
+    other rows than the rows committed under its number.
 
     Args:
         goes_on: True if the run has committed under this transactional id and still holds it.
@@ -147,7 +147,7 @@ def check_micro_batch(
             raise _lost_checkpoint(work, before)
     if own is not None and own_counts and work.version <= own.version:
         # The query's last commit is under another id, but it committed here before that. It restarted since, and its
-        # versions have reached those of this id again. The checks above did not compare with them.
+        # versions have reached the versions of this id again. The checks above did not compare them.
         if last is not None and anew:
             raise CheckpointMismatch(
                 f"transactional id {transactional_id!r}: micro-batch {own.version} of the same query was also "
@@ -161,8 +161,8 @@ def committed_rows(state: StoreState | Draft, transactional_id: str, work: Appli
     """Return how many rows a stream's sink committed in a micro-batch, even if the sink has changed since.
 
     Returns:
-        The number of rows. None if the transactional id has expired, or if its last commit is another one, for example
-        that of a ``foreachBatch`` of the same query.
+        The number of rows. None if the transactional id has expired, or if its last commit is of other work, for
+        example of a ``foreachBatch`` of the same query.
     """
     transaction = state.transactions.get(transactional_id)
     commit = None if transaction is None else transaction.last_commit

@@ -179,7 +179,8 @@ class Draft:
         return partition
 
     def offer_files(self, files: Mapping[str, bytes]) -> None:
-        """Offer the contents of data files by path. The record takes those that an entry names as in the record."""
+        """Offer the contents of data files by path. The record takes the contents of the files that an entry names as
+        in the record."""
         self._offered = files
 
     def take_file(self, file: FileReference) -> None:

@@ -45,7 +45,7 @@ def _named(state: StoreState | Draft, group_id: str) -> Group:
 
 
 def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
-    """Delete committed offsets (KIP-496), and those that a prepared transaction would set.
+    """Delete committed offsets (KIP-496), and offsets that a prepared transaction would set.
 
     Raises:
         GroupIdNotFound
@@ -174,7 +174,7 @@ def move_horizon(draft: Draft, entry: HorizonMoved) -> None:
 
 
 def drop_pending_deletions(draft: Draft, entry: PendingDeletionsDone) -> None:
-    """Remove files from those pending deletion, after vacuum has deleted them.
+    """Remove files from the pending deletions, after vacuum has deleted them.
 
     Raises:
         InvalidEntry: no files that were dropped up to the slot are pending.

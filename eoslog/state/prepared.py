@@ -183,7 +183,7 @@ def committed_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffs
 
 
 def _pending_offsets(transaction: Transaction) -> Iterator[GroupOffsets]:
-    """Yield the prepared group offsets, without those that were deleted since the prepare."""
+    """Yield the prepared group offsets, without offsets that were deleted since the prepare."""
     prepared = () if transaction.prepared is None else transaction.prepared.offsets
     if not transaction.deleted_offsets:
         yield from prepared

@@ -166,7 +166,7 @@ class DuplicateRows(AppendedRows):
 
 @dataclass(frozen=True)
 class AppendBatches:
-    """Append a producer's batches, except those that the log already has. The answer lists the offsets of all."""
+    """Append a producer's batches, except batches that the log already has. The answer lists the offsets of all."""
 
     batches: Sequence[BatchAppended]
     files: Mapping[str, bytes] = field(default_factory=dict)

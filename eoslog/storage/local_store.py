@@ -45,7 +45,8 @@ from eoslog.storage.request_log import logged
 
 
 class LocalClockFile:
-    """A file that is touched to learn the file system's time. Each user has one: no user may touch another's file."""
+    """A file that is touched to learn the file system's time. Each user has a file of its own: no user may touch the
+    file of another."""
 
     def __init__(self, root: str, temporary: str, environment: Environment) -> None:
         self._root = root

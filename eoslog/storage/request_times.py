@@ -14,7 +14,7 @@ class Histogram(NamedTuple):
     """The durations of the requests of one verb."""
 
     counts: tuple[int, ...]
-    """The number of requests in each bucket, without those of the buckets before it."""
+    """The number of requests in each bucket. A request counts in one bucket."""
     total_ns: int
 
 

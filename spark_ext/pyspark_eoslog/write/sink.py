@@ -264,7 +264,7 @@ def _with_messages(commit: JobCommit, messages: Sequence[TaskCommit], store: Sto
 
 
 def _tell_similar_location(store: Store, job: Job, others: Sequence[str]) -> None:
-    """Log that a new query may replace one of another host. Only the user can distinguish a new pod from a second."""
+    """Log that a new query may replace one of another host. Only the user knows if the pod is new or a second one."""
     _logger.warning(
         "%s: streaming query %s begins to write to %s. Its checkpoint has the same path as that of %s on another host. "
         "If that checkpoint was lost, rows that the source delivers again are there twice. A checkpoint on shared "

@@ -439,6 +439,6 @@ def check_upload(draft: StoreState | Draft, upload_ms: int) -> None:
     """
     if upload_ms <= draft.horizon_ms:
         raise StagedFilesExpired(
-            f"files uploaded at {upload_ms} ms or later were committed too late: vacuum may have deleted files uploaded "
-            f"at {draft.horizon_ms} ms or before. Write them again"
+            f"files uploaded at {upload_ms} ms or later were committed too late: vacuum may have deleted files that "
+            f"were uploaded at {draft.horizon_ms} ms or before. Write them again"
         )

@@ -277,7 +277,7 @@ class Store(Session):
             new_partitions_from_beginning: start at the first row of a partition that was added since the subscription,
                 also with ``latest``. False: start there as ``auto_offset_reset`` says, as in Kafka.
             max_poll_records: the largest number of records that a poll returns.
-            session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
+            session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms; 45,000 by default).
             group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
                 wait up to ``session_timeout_ms`` for the next consumer with the same id.
             enable_auto_commit: commit positions in ``poll`` and ``close``. A ``with`` block that an exception leaves

@@ -248,12 +248,12 @@ def run_step(step: Step, coordinator: Coordinator, store: Session) -> StepReport
         _logger.exception("%s: the coordinator's step %s failed unexpectedly", store.url, step.name)
         error = problem
     return StepReport(
-        step.name,
-        store.object_store.clock.now_ms(),
-        did,
-        environment.monotonic_ms() - started_ms,
-        dict(Counter(store.requests) - before),
-        error,
+        step=step.name,
+        time_ms=store.object_store.clock.now_ms(),
+        did=did,
+        duration_ms=environment.monotonic_ms() - started_ms,
+        requests=dict(Counter(store.requests) - before),
+        error=error,
     )
 
 

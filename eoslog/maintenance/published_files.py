@@ -81,12 +81,12 @@ class TopicSnapshot:
         writers = {writer_of(batch.transactional_id) for partition in partitions for batch in partition.active}
         transactions = ((writer, state.transactions.get(writer)) for writer in writers)
         return cls(
-            state.store_id,
-            slot,
-            state.time_ms,
-            found,
-            partitions,
-            {
+            store_id=state.store_id,
+            slot=slot,
+            time_ms=state.time_ms,
+            topic=found,
+            partitions=partitions,
+            last_commits={
                 writer: transaction.last_commit
                 for writer, transaction in transactions
                 if transaction is not None and transaction.last_commit is not None

@@ -118,17 +118,17 @@ def _planned_file(plan: PartitionPlan, rows: FileRows, with_nan: Mapping[str, fr
     visible = tuple(each for each, _ in _joined((each, 0) for each in ranges))
     offsets = _cut(plan, rows)
     return PlannedFile(
-        rows.file.path,
-        rows.file.length,
-        plan.partition,
-        int(first_offsets[0]) if is_consecutive else None,
-        rows.file_base_offset,
-        visible != (RowInterval(0, rows.file_rows),) or offsets is not None,
-        visible,
-        offsets,
-        tuple(TimedRows(*each) for each in _joined(zip(ranges, batches.timestamp.tolist(), strict=True))),
-        with_nan.get(rows.file.path, _NONE),
-        embedded_file_of(rows),
+        path=rows.file.path,
+        length=rows.file.length,
+        partition=plan.partition,
+        first_offset=int(first_offsets[0]) if is_consecutive else None,
+        base_offset=rows.file_base_offset,
+        hidden_rows=visible != (RowInterval(0, rows.file_rows),) or offsets is not None,
+        visible=visible,
+        offsets=offsets,
+        times=tuple(TimedRows(*each) for each in _joined(zip(ranges, batches.timestamp.tolist(), strict=True))),
+        may_hold_nan=with_nan.get(rows.file.path, _NONE),
+        embedded_file=embedded_file_of(rows),
     )
 
 
@@ -258,7 +258,11 @@ def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> File
             )
         )
     return FileExpressions(
-        tuple(columns), condition, f"cast({partition} as int)", offset, f"timestamp_millis({timestamp})"
+        columns=tuple(columns),
+        condition=condition,
+        partition=f"cast({partition} as int)",
+        offset=offset,
+        timestamp=f"timestamp_millis({timestamp})",
     )
 
 
@@ -270,10 +274,12 @@ def _fact(values: Mapping[str, int | None]) -> str:
 
 
 def _only_time(file: PlannedFile) -> int | None:
+    """Return the timestamp of all rows of a file (ms); None if the rows have several."""
     return file.times[0].timestamp if len({each.timestamp for each in file.times}) == 1 else None
 
 
 def _visible(file: PlannedFile) -> dict[str, Any]:
+    """Return the facts that tell the visible rows of a file, as JSON holds them."""
     found: dict[str, Any] = {"rows": (file.visible[0].first_row, file.visible[-1].end_row)}
     if file.offsets is not None:
         found["offsets"] = file.offsets

@@ -725,7 +725,7 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartition
-            InvalidRequest: the timestamps are no mapping, or one is not an integer of 0 or more.
+            InvalidRequest: the timestamps are not a mapping, or one is not an integer of 0 or more.
         """
         if not isinstance(timestamps, Mapping):
             raise InvalidRequest(

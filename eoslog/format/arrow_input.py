@@ -163,7 +163,7 @@ def arrow_columns(topic: str, given: object) -> ArrowColumns:
     """Return the columns that a user gives in any of the forms of ``GivenSchema``.
 
     Raises:
-        InvalidRequest: the object is no schema. The message says what may be given.
+        InvalidRequest: the object is not a schema. The message says what may be given.
         UnsupportedSchema: no type has a given name, or Arrow lacks the type of a Spark column.
     """
     if _is_struct_of_spark(given):

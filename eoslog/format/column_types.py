@@ -162,7 +162,7 @@ def check_names(names: Iterable[str], what: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if not name:
-            raise UnsupportedSchema(f"{what}: one has no name")
+            raise UnsupportedSchema(f"{what}: a name is empty")
         if seen.get(name.lower()) == name:
             raise UnsupportedSchema(f"{what} {name!r} and {name!r} have the same name")
         if name.lower() in seen:

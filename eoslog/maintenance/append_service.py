@@ -209,7 +209,7 @@ class AppendService:
     async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
         """Return the channel to a writer that has proved that it has the store's append key."""
         if await reader.readexactly(len(GREETING)) != GREETING:
-            raise ChannelError("the other side is no writer")
+            raise ChannelError("the other side is not a writer")
         writer_nonce = await reader.readexactly(NONCE_BYTES)
         service_nonce = self._store.environment.new_id().encode()
         channel = Channel(self._key, self._name, writer_nonce, service_nonce, own=SERVICE)
@@ -369,7 +369,7 @@ def _address(option: str, given: str) -> tuple[str, int]:
     """Return the host and the port of an address.
 
     Raises:
-        InvalidOption: it is no address.
+        InvalidOption: it is not an address.
     """
     host, separator, port = given.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
@@ -415,5 +415,5 @@ def _tls(certificate: str | None, private_key: str | None) -> tuple[ssl.SSLConte
             first = file.read().partition(ssl.PEM_FOOTER)[0] + ssl.PEM_FOOTER
         der = ssl.PEM_cert_to_DER_cert(first[first.index(ssl.PEM_HEADER) :])
     except (OSError, ValueError) as error:
-        raise InvalidOption(f"{certificate} and {private_key} are no TLS certificate and key: {error}") from None
+        raise InvalidOption(f"{certificate} and {private_key} are not a TLS certificate and its key: {error}") from None
     return context, hashlib.sha256(der).hexdigest()

@@ -436,7 +436,7 @@ def producer_call(method: Callable[Concatenate[Self, P], T]) -> Callable[Concate
                 began_ns = calls.environment.monotonic_ns()
                 answer = method(self, *args, **kwargs)
             except EosLogError as error:
-                # A signal handler may raise an EosLogError, too. That is no outcome of this call.
+                # A signal handler may raise an EosLogError, too. That is not an outcome of this call.
                 call.is_told = error is call.error
                 raise
             finally:

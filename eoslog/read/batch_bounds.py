@@ -63,7 +63,7 @@ def _position(
 def _times(least_ms: int, greatest_ms: int) -> ColumnBounds:
     """Return the bounds of rows with timestamps of their own.
 
-    The log stores a timestamp before 1970 as -1. So a minimum of -1 is no lower bound.
+    The log stores a timestamp before 1970 as -1. So a minimum of -1 is not a lower bound.
     """
     least = shown_ms(least_ms) * _MICROSECONDS if least_ms >= 0 else None
     return ColumnBounds(False, True, least, max(-1, shown_ms(greatest_ms)) * _MICROSECONDS)

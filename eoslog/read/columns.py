@@ -90,7 +90,7 @@ def choose_columns(topic: Topic, names: Sequence[str]) -> pa.Schema:
     """Return the named columns, in this order.
 
     Raises:
-        InvalidOption: the names are no list, or the topic has no column of that name. The message lists its columns.
+        InvalidOption: the names are not a list, or the topic has no column of that name. The message lists its columns.
     """
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise InvalidOption(f"columns are a list of names, not {quoted(names)}")

@@ -99,7 +99,7 @@ def offsets_given(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     As in Kafka's clients, metadata of None is empty, and a leader epoch of None is unknown.
 
     Raises:
-        InvalidRequest: they are no mapping of partitions to offsets, or an offset or its metadata cannot be stored.
+        InvalidRequest: they are not a mapping of partitions to offsets, or an offset or its metadata cannot be stored.
     """
     if not isinstance(offsets, Mapping):
         raise InvalidRequest(

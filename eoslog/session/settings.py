@@ -253,7 +253,7 @@ def _check_variables() -> None:
 @cache
 def _warn(variable: str) -> None:
     """Warn of an unknown variable, once in a process."""
-    _logger.warning("environment variable %s is no setting of eoslog and is ignored", variable)
+    _logger.warning("environment variable %s is not a setting of eoslog and is ignored", variable)
 
 
 def _variables() -> list[str]:
@@ -277,7 +277,7 @@ def _secret_in(values: Mapping[str, Any]) -> str | None:
 
 def _no_secrets(where: str, name: str) -> InvalidOption:
     return InvalidOption(
-        f"{where} holds {name!r}: credentials are no settings. S3 takes them from the environment (AWS_ACCESS_KEY_ID "
+        f"{where} holds {name!r}: credentials are not settings. S3 takes them from the environment (AWS_ACCESS_KEY_ID "
         "and AWS_SECRET_ACCESS_KEY), from a profile (s3.profile) or from the instance's role"
     )
 

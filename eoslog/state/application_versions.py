@@ -132,7 +132,7 @@ def check_micro_batch(
                 f"transactional id {transactional_id!r}: another run continues this query under {before_id!r}. Its "
                 "checkpoint was probably moved or copied. Stop one of the two runs"
             )
-        # Spark never replays more than the last micro-batch, so this is no replay. To skip it could lose rows.
+        # Spark never replays more than the last micro-batch, so this is not a replay. To skip it could lose rows.
         if work.version < last.version:
             raise _older_copy(before_id, work, last)
         if work.version == last.version:

@@ -48,7 +48,7 @@ class Channel:
             own: this side: ``SERVICE`` or ``WRITER``.
         """
         self._own, self._other = own, WRITER if own == SERVICE else SERVICE
-        # A proof of one side is no proof of the other side, and neither is a frame's HMAC.
+        # A proof of one side is not a proof of the other side, and neither is a frame's HMAC.
         context = service.encode() + writer_nonce + service_nonce
         self._proofs = {side: hmac.digest(key, b"proof of the " + side + context, "sha256") for side in _SIDES}
         self._keys = {side: hmac.digest(key, b"frames of the " + side + context, "sha256") for side in _SIDES}

@@ -105,7 +105,7 @@ def _strings(value: str) -> list[str] | None:
 
 
 def size_bytes(options: Mapping[str, str], name: str) -> int | None:
-    """Return a size in bytes, such as ``500k`` or ``64m``. Raises: InvalidOption: the value is no size, or 0."""
+    """Return a size in bytes, such as ``500k`` or ``64m``. Raises: InvalidOption: the value is not a size, or 0."""
     number = _with_unit(options, name, _BYTES, "a size such as 500k, 64m or 1g, or a number of bytes")
     if number == 0:
         raise InvalidOption(f"option {name!r} is {options[name.lower()]!r}; it must be at least one byte")
@@ -113,7 +113,7 @@ def size_bytes(options: Mapping[str, str], name: str) -> int | None:
 
 
 def duration_ms(options: Mapping[str, str], name: str) -> int | None:
-    """Return a duration in ms, such as ``500ms`` or ``15m``. Raises: InvalidOption: the value is no duration."""
+    """Return a duration in ms, such as ``500ms`` or ``15m``. Raises: InvalidOption: the value is not a duration."""
     microseconds = _with_unit(
         options, name, _MICROSECONDS, "a time such as 500ms, 50s, 15m, 2h or 1d, or a number of ms"
     )

@@ -158,7 +158,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if before is not None and before.slot is not None:
             changed_slots = (partition.changed_slot for partition in snapshot.partitions().values())
             if max(changed_slots, default=before.slot) <= before.slot:
-                # The stream's own commits to other topics are no reason for another micro-batch.
+                # The stream's own commits to other topics are not a reason for another micro-batch.
                 newest = replace(newest, slot=before.slot)
         self._follower.found(newest != before)
         if self._loss.fails:

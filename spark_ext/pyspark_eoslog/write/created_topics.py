@@ -89,7 +89,7 @@ def _refuse_void(data_type: pa.DataType, path: str) -> None:
 def check_created(options: Options, topic: Topic) -> None:
     """Refuse a key that differs from the topic's key. The rows would not go to the partitions that the user expects.
 
-    Another number of partitions is no error, because ``create_partitions`` may have raised it since.
+    Another number of partitions is not an error, because ``create_partitions`` may have raised it since.
 
     Raises:
         InvalidOption: option ``key`` differs from the topic's key.

@@ -140,5 +140,5 @@ def test_a_service_with_another_certificate_than_announced_gets_nothing(
 def test_half_a_certificate_is_refused(connected: Callable[[], Store], certificate: tuple[str, str]) -> None:
     with pytest.raises(InvalidOption, match="both"):
         AppendService(connected(), ANYWHERE, certificate=certificate[0])
-    with pytest.raises(InvalidOption, match="no TLS certificate"):
+    with pytest.raises(InvalidOption, match="are not a TLS certificate"):
         AppendService(connected(), ANYWHERE, certificate=certificate[1], private_key=certificate[1])

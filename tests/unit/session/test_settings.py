@@ -56,8 +56,8 @@ def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
         ("[log]\nretention = 1\n", "log.retention.*slot_retention_ms, checkpoint_slots, commit_timeout_ms"),
         ("[log]\nslot_retention_ms = -1\n", "log.slot_retention_ms.*greater than 0"),
         ('[s3]\nsecret = "hush"\n', r"s3\.secret.*AWS_SECRET_ACCESS_KEY.*profile"),
-        ('[s3]\naws_access_key_id = "hush"\n', r"s3\.aws_access_key_id.*credentials are no settings"),
-        ('[s3.nested]\nsession_token = "hush"\n', r"s3\.nested\.session_token.*credentials are no settings"),
+        ('[s3]\naws_access_key_id = "hush"\n', r"s3\.aws_access_key_id.*credentials are not settings"),
+        ('[s3.nested]\nsession_token = "hush"\n', r"s3\.nested\.session_token.*credentials are not settings"),
         (
             "[lgo]\nslot_retention_ms = 1\n",
             "lgo.*is unknown; did you mean 'log'.*Valid are store, log, local, s3, vacuum",

@@ -163,7 +163,7 @@ def test_a_type_that_parquet_and_spark_cannot_hold_is_refused(data_type: pa.Data
     [
         (["a", "a"], "columns 'a' and 'a' have the same name"),
         (["flight", "FLIGHT"], "columns 'flight' and 'FLIGHT' differ only in case"),
-        ([""], "no name"),
+        ([""], "a name is empty"),
         ([], "at least one column"),
         (["_topic"], "column '_topic': this name is reserved"),
         (["_Partition"], "reserved"),

@@ -33,7 +33,7 @@ from eoslog.state.transaction_requests import InitProducerId, TransactionContent
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound, StoredObject
-from eoslog.ui.access import Access
+from eoslog.ui.access import LinkAccess
 from eoslog.ui.application import Console
 from eoslog.ui.console_store import ConsoleStore
 
@@ -83,8 +83,8 @@ def _made_up_line(slot: int) -> bytes:
 
 def main(topics: int, ids: int, slots: int) -> None:
     store = _with_history(_with_state(topics, ids), slots)
-    access = Access(store.environment)
-    console = Console(ConsoleStore(store, allow_admin=True), access, "cookie")
+    access = LinkAccess(store.environment)
+    console = Console({"": ConsoleStore(store, allow_admin=True)}, access, "cookie")
     browser = TestClient(console.application({"localhost"}), base_url="http://localhost", follow_redirects=False)
     browser.get("/", params={"token": access.token})
     table = Table(

@@ -243,7 +243,7 @@ def test_the_live_parts_of_a_page_of_rows_read_no_file(store: eoslog.Store, read
 def test_the_progress_of_a_verification_is_shown_although_the_store_does_not_change(
     store: eoslog.Store, read_only: ServedConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = read_only.console._store.verification
+    run = read_only.console.stores[""]._store.verification
     monkeypatch.setattr(store.environment, "background", lambda work: None)
     run.start(None, data=False)
 

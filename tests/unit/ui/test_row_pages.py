@@ -209,7 +209,7 @@ def test_records_are_found_by_a_part_of_the_value_or_by_a_field_of_json(
     assert offsets(browser, "contains=DE") == [0, 2]
     assert offsets(browser, "field=card.country%3DDE") == [0]
     assert offsets(browser, "field=n%3D1") == [0]
-    assert offsets(browser, "field=card.country%3DAT&contains=DE") == []
+    assert "No row matches" in words(browser.get(f"{PATH}&field=card.country%3DAT&contains=DE"))
     assert browser.get(f"{PATH}&field=country").status_code == 400
 
 

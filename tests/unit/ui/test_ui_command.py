@@ -98,7 +98,7 @@ def test_a_new_user_logs_in_to_a_console_of_several_stores(url: str, tmp_path: P
     users.write_text(line.stdout)
     options = (f"one={url}", f"two={url}", "--password-file", str(users))
 
-    with started(None, *options) as process, httpx2.Client(follow_redirects=True) as browser:
+    with started(None, *options) as process, httpx2.Client(follow_redirects=True, timeout=60) as browser:
         try:
             assert process.stdout is not None
             link = process.stdout.readline().strip()

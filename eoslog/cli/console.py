@@ -216,10 +216,16 @@ def consume(
             consumer.assign([chosen])
             if offset is not None:
                 consumer.seek(chosen, offset)
-        with closing(_polled(store, consumer, grep, max_records, timeout)) as polled:
+        with closing(_polled(store, consumer, grep, max_records=max_records, timeout=timeout)) as polled:
             for records in polled:
                 for record in records:
-                    parts = _parts(record, print_offset, print_timestamp, print_headers, print_key)
+                    parts = _parts(
+                        record,
+                        offset=print_offset,
+                        timestamp=print_timestamp,
+                        headers=print_headers,
+                        key=print_key,
+                    )
                     if sys.stdout.isatty():
                         parts = map(_on_a_terminal, parts)
                     sys.stdout.buffer.write((_json_line(record) if invocation.as_json else b"\t".join(parts)) + b"\n")
@@ -230,6 +236,7 @@ def _polled(
     store: eoslog.Store,
     consumer: eoslog.Consumer,
     grep: re.Pattern[str] | None,
+    *,
     max_records: int | None,
     timeout: float | None,
 ) -> Generator[list[eoslog.ConsumerRecord]]:
@@ -326,19 +333,19 @@ def _commit_moved(consumer: eoslog.Consumer, partitions: Iterable[eoslog.TopicPa
 
 
 def _parts(
-    record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool, with_headers: bool, with_key: bool
+    record: eoslog.ConsumerRecord, *, offset: bool, timestamp: bool, headers: bool, key: bool
 ) -> Iterable[bytes]:
     """Return the parts of a record's line."""
-    parts = [b"%d:%d" % (record.partition, record.offset)] if with_offset else []
-    if with_timestamp:
+    parts = [b"%d:%d" % (record.partition, record.offset)] if offset else []
+    if timestamp:
         parts.append(b"%d" % record.timestamp)
     if record.transaction is not None:
         parts += [_printed(record.transaction.transactional_id), _printed(record.transaction.slot)]
-    if with_headers:
+    if headers:
         # As Kafka's console consumer prints them.
-        headers = b",".join(name.encode() + b":" + _printed(value) for name, value in record.headers)
-        parts.append(headers or b"NO_HEADERS")
-    if with_key:
+        named = (name.encode() + b":" + _printed(value) for name, value in record.headers)
+        parts.append(b",".join(named) or b"NO_HEADERS")
+    if key:
         parts.append(_printed(record.key))
     return [*parts, _printed(record.value)]
 

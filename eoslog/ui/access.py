@@ -177,6 +177,7 @@ class ProxyAccess(Access):
         self,
         environment: Environment,
         header: str,
+        *,
         proxies: Collection[IPv4Network | IPv6Network],
         admins: Collection[str],
     ) -> None:

@@ -118,7 +118,7 @@ def ui(
     """
     if new_user is not None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        print_line(password_line(*new_user, password, Environment()))
+        print_line(password_line(*new_user, password, environment=Environment()))
         return
     if password_file is not None and user_header is not None:
         raise click.UsageError("Give --password-file or --user-header, not both.")
@@ -140,7 +140,9 @@ def ui(
     if password_file is not None:
         access = PasswordAccess(environment, PasswordFile(password_file, environment))
     elif user_header is not None:
-        access = ProxyAccess(environment, user_header, proxy or tuple(map(ip_network, _LOCAL_PROXIES)), admin)
+        access = ProxyAccess(
+            environment, user_header, proxies=proxy or tuple(map(ip_network, _LOCAL_PROXIES)), admins=admin
+        )
     else:
         access = LinkAccess(environment)
     opened: dict[str, eoslog.Store] = {name: invocation.store_at(url, None) for name, url in stores}

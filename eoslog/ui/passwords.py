@@ -54,7 +54,7 @@ class User(NamedTuple):
         return f"User({self.name!r}, {self.role.value!r})"
 
 
-def password_line(name: str, role: Role, password: str, environment: Environment) -> str:
+def password_line(name: str, role: Role, password: str, *, environment: Environment) -> str:
     """Return the line of a password file for a user.
 
     Raises:
@@ -67,7 +67,7 @@ def password_line(name: str, role: Role, password: str, environment: Environment
     if not 8 <= len(password) <= LONGEST_PASSWORD:
         raise InvalidOption(f"a password has 8 to {LONGEST_PASSWORD} characters")
     salt = bytes.fromhex(environment.new_id())
-    digest = _scrypt(password, salt, _LOG_N, _R, _P)
+    digest = _scrypt(password, salt, (_LOG_N, _R, _P))
     return f"{name}:{role.value}:$scrypt$ln={_LOG_N},r={_R},p={_P}${_text(salt)}${_text(digest)}"
 
 
@@ -82,7 +82,9 @@ class PasswordFile:
         self._users: Mapping[str, User] = {}
         self._read()
         # An unknown name must take as long as a wrong password, so that nobody learns the names.
-        self._decoy = password_line("nobody", Role.VIEWER, environment.new_id(), environment).rpartition(":")[2]
+        self._decoy = password_line("nobody", Role.VIEWER, environment.new_id(), environment=environment).rpartition(
+            ":"
+        )[2]
 
     def named(self, name: str) -> User | None:
         """Return a user; None if the file has no such user, or cannot be read any more."""
@@ -147,11 +149,12 @@ def _costs(hashed: str) -> tuple[int, int, int]:
 def _is_password(password: str, hashed: str) -> bool:
     salt, digest = (base64.b64decode(each + "=" * (-len(each) % 4)) for each in hashed.split("$")[3:])
     # A longer password is wrong, and would only take time.
-    found = _scrypt(password[:LONGEST_PASSWORD], salt, *_costs(hashed))
+    found = _scrypt(password[:LONGEST_PASSWORD], salt, _costs(hashed))
     return hmac.compare_digest(found, digest) and len(password) <= LONGEST_PASSWORD
 
 
-def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:
+def _scrypt(password: str, salt: bytes, costs: tuple[int, int, int]) -> bytes:
+    log_n, r, p = costs
     return hashlib.scrypt(
         password.encode("utf-8", "surrogatepass"),
         salt=salt,

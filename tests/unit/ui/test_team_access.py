@@ -36,7 +36,7 @@ def users(store: eoslog.Store, tmp_path: Path) -> Path:
     """A password file with the viewer ``vic`` and the admin ``ada``."""
     path = tmp_path / "users"
     lines = (
-        password_line(name, role, PASSWORD, store.environment)
+        password_line(name, role, PASSWORD, environment=store.environment)
         for name, role in [("vic", Role.VIEWER), ("ada", Role.ADMIN)]
     )
     path.write_text("# users of the console\n" + "\n".join(lines) + "\n")
@@ -161,7 +161,7 @@ def test_only_the_role_admin_may_change_the_store(store: eoslog.Store, users: Pa
     ],
 )
 def test_a_wrong_line_of_the_file_is_named_but_not_shown(store: eoslog.Store, users: Path, line: str) -> None:
-    hashed = password_line("x", Role.ADMIN, PASSWORD, store.environment).rpartition(":")[2]
+    hashed = password_line("x", Role.ADMIN, PASSWORD, environment=store.environment).rpartition(":")[2]
     users.write_text(f"# users\n{line.format(hash=hashed)}\n")
 
     with pytest.raises(InvalidOption, match=r"line [23]") as refused:
@@ -181,7 +181,7 @@ def test_the_cookie_of_a_console_behind_https_is_sent_by_https_alone(store: eosl
 
 
 def with_proxy(store: eoslog.Store, client: str = "10.0.0.7") -> TestClient:
-    access = ProxyAccess(store.environment, "X-Forwarded-User", [ip_network("10.0.0.0/24")], ["ada"])
+    access = ProxyAccess(store.environment, "X-Forwarded-User", proxies=[ip_network("10.0.0.0/24")], admins=["ada"])
     return browser_of({"": store}, access, client=client)
 
 

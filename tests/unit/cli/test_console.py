@@ -296,10 +296,10 @@ def while_it_prints(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) 
     parts = console._parts
     acts = iter([act])
 
-    def acting(record: eoslog.ConsumerRecord, *columns: bool) -> Iterable[bytes]:
+    def acting(record: eoslog.ConsumerRecord, **columns: bool) -> Iterable[bytes]:
         for each in acts:
             each()
-        return parts(record, *columns)
+        return parts(record, **columns)
 
     monkeypatch.setattr(console, "_parts", acting)
 

@@ -98,8 +98,8 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
-    def ask(self, script: str) -> Any:
-        return self.driver.execute_script(script)
+    def ask(self, script: str, *arguments: str) -> Any:
+        return self.driver.execute_script(script, *arguments)
 
     def press(self, key: str) -> None:
         """Press a key, wherever the focus is."""

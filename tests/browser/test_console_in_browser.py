@@ -118,6 +118,31 @@ def test_every_page_is_readable_at_each_width_in_light_and_dark(browser: Browser
                 check(browser, width)
 
 
+HEAD_BEGINS = """
+const heads = document.querySelectorAll(`[aria-label="${arguments[0]}"] th`);
+return [...heads].find((each) => each.textContent.trim() === arguments[1]).getBoundingClientRect().left;
+"""
+"""Where a column of a table begins on the screen (pixels)."""
+
+
+def test_a_narrow_screen_shows_values_lags_and_reasons(browser: Browser, full_store: eoslog.Store) -> None:
+    columns = [
+        ("/topics/payments/rows?partition=1", "List of rows", "value"),
+        ("/groups", "List of consumer groups", "Lag"),
+        ("/groups/one?id=etl-1", "Partitions", "Lag"),
+        ("/", "Transactions that hold readers back", "Why it is open"),
+    ]
+    with console_of(full_store.url) as link:
+        browser.driver.get(link)
+        browser.show_as(390, "light")
+        begins = {}
+        for path, region, title in columns:
+            browser.driver.get(link.partition("/?")[0] + path)
+            begins[path] = browser.ask(HEAD_BEGINS, region, title)
+
+    assert {path: left for path, left in begins.items() if left > 320} == {}
+
+
 OVERFLOWING = """
 return [...document.querySelectorAll(".scroll")].filter((each) => each.scrollWidth > each.clientWidth)
   .map((each) => each.ariaLabel);

@@ -304,6 +304,8 @@ class LogVerification:
             return
         references = named_checkpoints(self._log, found)
         floor = min(each.slot for each in references) if len(references) == 2 else first
+        if self._copy_slot is not None and references:
+            floor = _floor_of_copy(min(each.slot for each in references), found)
         slots = without_adjoining_orphans(layout(found, floor, self._is_of_log), floor, self._store)
         for run in slots.orphans:
             yield of_slot(Kind.SLOT_STRAY, run.first, first=run.first, last=run.last)
@@ -410,6 +412,15 @@ class LogVerification:
         else:
             yield from fold.add(record)
         yield from fold.pass_checkpoints(slot)
+
+
+def _floor_of_copy(checkpoint_slot: int, found: list[Run]) -> int:
+    """Return the slot below which the log of a copy may lack slots.
+
+    The log of a copy begins after its first checkpoint, whose own slot is one of the source.
+    """
+    begins_after = any(run.first == checkpoint_slot + 1 for run in found)
+    return checkpoint_slot + 1 if begins_after else checkpoint_slot
 
 
 def verify_log(

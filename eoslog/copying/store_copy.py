@@ -159,7 +159,9 @@ class StoreCopy:
             except FileDropped as dropped:
                 _logger.info("%s: a newer slot than %d is copied: %s", self._source.url, plan.slot, dropped)
                 drops += 1
-                if drops < _MOST_PLANS:
+                # Another process may have planned a newer slot meanwhile, and may have completed it.
+                self._decisions.refresh()
+                if drops < _MOST_PLANS and self._decisions.plan is plan:
                     self._plan(begun)
                 continue
             self._environment.reached("store.copy.files_copied")
@@ -318,9 +320,11 @@ class StoreCopy:
         try:
             state, _ = read_checkpoint(self._store, StoreMachine(), plan.checkpoint)
         except CorruptRecord as error:
-            if plan.checkpoint == self._own_checkpoint:
+            self._decisions.refresh()
+            if plan.checkpoint == self._own_checkpoint and self._decisions.plan is plan:
                 raise
-            # The checkpoint of an earlier run was damaged or deleted at the target since.
+            # The checkpoint of an earlier run was damaged at the target since. Or another process has completed a newer
+            # plan, and has deleted what only this one needs.
             raise FileDropped(str(error)) from None
         may_have_files, self._may_have_files = self._may_have_files, True
         return FileCopy(
@@ -345,8 +349,12 @@ class StoreCopy:
         found = find_description(self._store)
         if found is not None:
             self._check_own(found, description)
-        self._check_unwritten()
-        for number, record in enumerate(plan.records):
+        last_slot = plan.first_slot + SLOTS_OF_A_COPY - 1
+        # Another process may have completed the copy, and others may have written to it since.
+        is_put = found == description and newest_slot(self._store) >= last_slot
+        if not is_put:
+            self._check_unwritten()
+        for number, record in enumerate(() if is_put else plan.records):
             path, body = slot_path(plan.first_slot + number), record.encode()
             if put_once(self._store, self._environment, path, body) != body:
                 raise StoreAlreadyExists(

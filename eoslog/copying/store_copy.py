@@ -397,7 +397,8 @@ class StoreCopy:
         ):
             return
         raise StoreAlreadyExists(
-            f"{self._target.url} was written to: its slot {newest} is not of the copy. Choose an empty URL for the copy"
+            f"{self._target.url} was written to: its slot {newest} is not of the copy. A process wrote to the copy, or "
+            "created a store there. Choose an empty URL for the copy"
         )
 
     def _delete_outdated(self, plan: CopyPlanned) -> None:

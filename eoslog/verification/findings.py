@@ -79,7 +79,8 @@ class Kind(StrEnum):
         "no process can read across the gap, and one before it may take it for the end of the log: stop writers",
         _FROM_BACKUP)
     COPY_SLOT_MISSING = ("copy-slot-missing", _ERROR, "{what} is missing, which the copy had when it was complete",
-        "none while the first slot of the copy is there: the others change nothing", f"run the same eoslog copy again; otherwise {_FROM_BACKUP}")
+        "none while the first slot of the copy is there: the others change nothing",
+        f"run the same eoslog copy again; otherwise {_FROM_BACKUP}")
     SLOT_LOST = ("slot-lost", _WARNING,
         "slots {first} to {last} are missing, but older slots exist, and those are deleted first",
         "the history of commits ends there. If the slots had rows, these are lost: see data-missing", _FROM_BACKUP)

@@ -41,8 +41,18 @@ def test_people_get_a_table_and_a_sentence_if_nothing_was_left_to_do(
 
     assert "FilesReused" in first
     slot = source.read(lambda state, slot: slot)
-    assert second == f"{target} is a complete copy already, of slot {slot}. Nothing was done\n"
-    assert command.json("copy", target)["was_complete"]
+    assert second == f"{target} is a complete copy already, of slot {slot}. The store has no newer slot\n"
+    source.admin.create_topic("later")
+    assert command.ok("copy", target) == (
+        f"{target} is a complete copy already, of slot {slot}. The store is at slot {slot + 1}, so the copy is 1 slot "
+        "behind. Nothing was done: --update copies the newest slot\n"
+    )
+    behind = command.json("copy", target)
+    assert (behind["was_complete"], behind["slot"], behind["source_slot"]) == (True, slot, slot + 1)
+    updated = command.json("copy", target, "--update")
+    assert (updated["was_complete"], updated["slot"]) == (False, slot + 1)
+    assert updated["files_reused"] == updated["files"] > 0
+    assert "later" in eoslog.connect(target).admin.list_topics()
 
 
 def test_a_new_identity_is_a_new_store_id(command: Command, source: eoslog.Store, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -191,3 +192,24 @@ def test_a_missing_store_and_a_missing_topic_have_status_2(command: Command) -> 
     eoslog.connect(command.url).admin.create_topic("t")
     result = command.run("verify", "--topic", "other")
     assert (result.exit_code, "[EOSLOG_UNKNOWN_TOPIC_OR_PARTITION]" in result.stderr) == (2, True)
+
+
+def test_damaged_files_are_listed_and_left_out_after_a_yes(command: Command, store: eoslog.Store) -> None:
+    for _ in range(2):
+        with store.producer() as producer:
+            producer.send("t", os.urandom(100_000))
+    lost = next(path for path in Path(command.url).rglob("*.parquet"))
+    lost.unlink()
+
+    planned = command.json("topics", "skip-damaged", "t", "--dry-run")
+    unanswered = command.run("topics", "skip-damaged", "t")
+    told = command.run("verify").stdout
+    done = command.json("topics", "skip-damaged", "t", "--yes")
+
+    assert [(each["path"], each["skipped"]) for each in planned] == [(str(lost.relative_to(command.url)), False)]
+    assert (unanswered.exit_code, "nobody answered" in unanswered.stderr) == (1, True)
+    assert "topics skip-damaged leaves these rows out" in told
+    assert [(each["rows"], each["problem"], each["skipped"]) for each in done] == [(1, "the file is missing", True)]
+    assert store.scan("t").to_table().num_rows == 1
+    assert command.ok("topics", "skip-damaged", "t") == "no data file is missing or damaged\n"
+    assert "rows-skipped" in command.ok("verify", "--data")

@@ -6,9 +6,12 @@ import pytest
 
 from eoslog import Store, StoreAlreadyExists
 from eoslog.copying.store_copy import CopyReport
+from eoslog.log.replica import LogConfig
 from eoslog.log.slots import SLOTS, slot_path
+from eoslog.maintenance.sealing import seal_now
 from tests.unit.copying.copies import Place, busy_store, rewrite_everything, state_of
-from tests.unit.support.world import World, faulty
+from tests.unit.support.partitions import partition_of
+from tests.unit.support.world import World
 from tests.unit.verification.histories import faults
 
 SETTLED = 3
@@ -67,7 +70,6 @@ def test_an_update_copies_only_the_files_that_the_copy_lacks(source: Store, plac
     first = source.admin.copy(place.process())
     for number in range(commits):
         send(source, b"%d" % number)
-    faulty(source).gets.clear()
 
     report = update(source, place)
 
@@ -205,3 +207,25 @@ def test_a_copy_that_lost_its_newest_slots_gets_them_back_from_the_same_command(
     ]
     assert again.slot == report.slot
     check_same(place.process(), source)
+
+
+def test_a_lost_file_of_the_source_is_brought_back_from_the_copy(world: World, place: Place) -> None:
+    source = world.process(LogConfig(inline_limit_bytes=0))
+    source.admin.create_topic("t")
+    for value in (b"0", b"1", b"2", b"3"):
+        send(source, value)
+        if value == b"1":
+            seal_now(source, ["t"])
+    source.admin.copy(place.process())
+    segment = partition_of(source, "t").sealed[0]
+    active = partition_of(source, "t").active[0].file
+    assert active is not None
+    source.object_store.delete([segment.index.path])
+    source.object_store.put(active.path, b"damaged")
+    assert {each.kind for each in faults(source)} == {"index-missing", "data-damaged"}
+
+    for path in (segment.index.path, active.path):
+        source.object_store.put(path, place.process().object_store.get(path).body)
+
+    assert faults(source) == []
+    assert source.scan("t").to_table().num_rows == 4

@@ -72,6 +72,7 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "delete_records": lambda store: store.admin.delete_records({PLACE: 0}),
     "delete_records, both": lambda store: store.admin.delete_records({PLACE: NAME}),  # type: ignore[dict-item]
     "restore_indexes": lambda store: store.admin.restore_indexes(NAME),
+    "skip_damaged_files": lambda store: store.admin.skip_damaged_files(NAME),
     "compact_files": lambda store: store.admin.compact_files(NAME),
     "compact": lambda store: store.admin.compact_keys(NAME),
     "verify": lambda store: list(store.admin.verify(NAME)),

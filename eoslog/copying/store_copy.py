@@ -146,10 +146,12 @@ class StoreCopy:
                 continue
             self._check_slot(plan.slot)
             if self._decisions.is_complete:
-                # An earlier run may have died before its last put. Its log is the one that an update continues.
-                report = self._finish(begun, plan, copied)
                 if not is_behind:
-                    return report
+                    return self._finish(begun, plan, copied)
+                # Refuse the target before files are copied. An earlier run may have died before its last put.
+                self._check_unwritten()
+                if not self._is_put(begun, plan):
+                    self._finish(begun, plan, copied)
             if is_behind and self._decisions.completed:
                 wants_newest = False
                 self._plan(begun)
@@ -349,9 +351,8 @@ class StoreCopy:
         found = find_description(self._store)
         if found is not None:
             self._check_own(found, description)
-        last_slot = plan.first_slot + SLOTS_OF_A_COPY - 1
         # Another process may have completed the copy, and others may have written to it since.
-        is_put = found == description and newest_slot(self._store) >= last_slot
+        is_put = self._is_put(begun, plan)
         if not is_put:
             self._check_unwritten()
         for number, record in enumerate(() if is_put else plan.records):
@@ -379,6 +380,11 @@ class StoreCopy:
             files_reused=copied.reused,
             findings=findings,
         )
+
+    def _is_put(self, begun: CopyBegun, plan: CopyPlanned) -> bool:
+        """Return True if the target is the copy of a plan, with all slots of it."""
+        is_described = find_description(self._store) == self._description(begun, plan)
+        return is_described and newest_slot(self._store) >= plan.first_slot + SLOTS_OF_A_COPY - 1
 
     def _check_unwritten(self) -> None:
         """Check that the log of the target ends with slots of this copy.

@@ -79,6 +79,7 @@ class _Listed:
 
 
 _LISTED = {
+    "alter": _Listed(_store_commands, "Change settings of the store."),
     "checkpoint": _Listed(_store_commands, "Write a checkpoint now."),
     "compact-files": _Listed(_store_commands, "Rewrite small data files in sealed segments into large ones."),
     "compact-keys": _Listed(_store_commands, "Keep the newest row of each key in sealed segments."),

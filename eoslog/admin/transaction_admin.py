@@ -18,15 +18,16 @@ from eoslog.admin.transaction_descriptions import (
     transaction_at,
     transaction_filter,
 )
-from eoslog.arguments import Integer, is_whole_number
+from eoslog.arguments import Integer, TransactionTimeout, is_whole_number
 from eoslog.errors import InvalidRequest
 from eoslog.session.client_options import named_options
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.session.session import Session
 from eoslog.state.draft import Draft
+from eoslog.state.entries import StoreConfigChanged
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import TopicPartition, check_id, topic_partition
-from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
+from eoslog.state.producer_ids import check_timeout
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_requests import (
     AbortTransaction,
@@ -127,6 +128,15 @@ class _AbortTransactionAt:
             )
         AbortTransaction(transactional_id, "admin", self.time_ms).apply(draft)
         return transactional_id
+
+
+@dataclass(frozen=True)
+class _AlterStore:
+    max_transaction_timeout_ms: int
+
+    def apply(self, draft: Draft) -> None:
+        if draft.max_transaction_timeout_ms != self.max_transaction_timeout_ms:
+            draft.append(StoreConfigChanged(max_transaction_timeout_ms=self.max_transaction_timeout_ms))
 
 
 class TransactionAdministration:
@@ -261,7 +271,7 @@ class TransactionAdministration:
     def find_hanging_transactions(
         self,
         *,
-        max_transaction_timeout_ms: Integer = MAX_TRANSACTION_TIMEOUT_MS,
+        max_transaction_timeout_ms: Integer | None = None,
         topic: str | None = None,
         partition: int | None = None,
     ) -> list[HangingTransaction]:
@@ -271,14 +281,33 @@ class TransactionAdministration:
         to.
 
         Args:
+            max_transaction_timeout_ms: None: the store's maximum.
             topic: only this topic; all topics if None.
             partition: only this partition of ``topic``.
 
         Raises:
             UnknownTopicOrPartition
         """
-        return self._store.read(
-            lambda state, slot: hanging_transactions(
-                state, self._store.now_ms(), max_transaction_timeout_ms, topic=topic, partition=partition
-            )
-        )
+
+        def found(state: StoreState, slot: int) -> list[HangingTransaction]:
+            longest_ms = max_transaction_timeout_ms
+            if longest_ms is None:
+                longest_ms = state.max_transaction_timeout_ms
+            return hanging_transactions(state, self._store.now_ms(), longest_ms, topic=topic, partition=partition)
+
+        return self._store.read(found)
+
+    @named_options("alter_store()")
+    def alter_store(self, *, max_transaction_timeout_ms: TransactionTimeout) -> None:
+        """Change the settings of the store. Every writer follows the new settings from this slot on.
+
+        Args:
+            max_transaction_timeout_ms: the longest ``transaction_timeout_ms`` with which a producer may be initialized
+                (ms; Kafka's ``transaction.max.timeout.ms``; 900,000 in a new store). ``init_transactions`` with a
+                longer one raises ``InvalidTransactionTimeout``. Producers that are initialized keep their timeouts.
+
+        Raises:
+            InvalidTransactionTimeout: it is not a number of ms from 1 to 2^31 - 1.
+        """
+        check_timeout(max_transaction_timeout_ms)
+        self._store.append(_AlterStore(max_transaction_timeout_ms))

@@ -57,7 +57,7 @@ _COPIED = Columns("CopiedStoreId=store_id CopiedSlot=slot CopiedMs=time_ms:time"
 _APPEND_SERVICE = Columns("AppendService=address AppendServiceExpiresMs=expires_ms:time")
 _STATE = Columns(
     # The features of the description are those of its creation. The state may have more.
-    "ReaderFeatures WriterFeatures HorizonMs:time",
+    "ReaderFeatures WriterFeatures HorizonMs:time MaxTransactionTimeoutMs:duration",
     ("Topics", lambda state: len(state.topics)),
     ("Partitions", lambda state: len(state.partitions)),
     ("TransactionalIds", count_transactional_ids),
@@ -91,6 +91,21 @@ def describe(invocation: Invocation) -> None:
 
     copied = {} if description.copied is None else _COPIED.of(description.copied)
     invocation.print_facts({"Url": store.url, **_STORE.of(description), **copied, **store.read(snapshot)})
+
+
+@click.command(cls=Command, examples=["--max-transaction-timeout-ms 3600000"])
+@click.option(
+    "--max-transaction-timeout-ms",
+    type=COUNT,
+    required=True,
+    metavar="MS",
+    help="The longest timeout of a transaction (Kafka's transaction.max.timeout.ms; 900000 in a new store).",
+)
+@pass_invocation
+def alter(invocation: Invocation, max_transaction_timeout_ms: int) -> None:
+    """Change settings of the store. `describe` shows them."""
+    invocation.store().admin.alter_store(max_transaction_timeout_ms=max_transaction_timeout_ms)
+    invocation.print_facts({"MaxTransactionTimeoutMs": max_transaction_timeout_ms})
 
 
 @click.command(cls=Command, examples=["", "--json", "--prometheus"])

@@ -120,15 +120,13 @@ def describe_producers(invocation: Invocation, topic: str, partition: int) -> No
     "--max-transaction-timeout",
     type=NATURAL,
     metavar="MINUTES",
-    default=15,
-    show_default=True,
-    help="Find transactions that are open for longer.",
+    help="Find transactions that are open for longer. Default: the store's longest timeout, 15 minutes unless altered.",
 )
 @topic_option(help="Only in this topic.")
 @click.option("--partition", type=NATURAL, help="Only in this partition of --topic.")
 @pass_invocation
 def find_hanging(
-    invocation: Invocation, max_transaction_timeout: int, topic: str | None, partition: int | None
+    invocation: Invocation, max_transaction_timeout: int | None, topic: str | None, partition: int | None
 ) -> None:
     """Find transactions that have been open for too long and hold readers back.
 
@@ -138,7 +136,9 @@ def find_hanging(
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
     found = invocation.store().admin.find_hanging_transactions(
-        max_transaction_timeout_ms=max_transaction_timeout * _MS_A_MINUTE, topic=topic, partition=partition
+        max_transaction_timeout_ms=None if max_transaction_timeout is None else max_transaction_timeout * _MS_A_MINUTE,
+        topic=topic,
+        partition=partition,
     )
     columns = Columns(
         "Topic=topic_partition.topic Partition=topic_partition.partition ProducerId? ProducerEpoch?",

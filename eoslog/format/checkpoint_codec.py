@@ -135,6 +135,7 @@ class _StoredStore(Model):
     writer_features: tuple[str, ...]
     time_ms: Milliseconds
     horizon_ms: Milliseconds
+    max_transaction_timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     pending_deletions: tuple[_StoredPendingDeletion, ...]
     groups: tuple[_StoredGroup, ...]
 
@@ -155,6 +156,7 @@ def decode_store(body: bytes) -> StoreState:
         stored.writer_features,
         stored.time_ms,
         stored.horizon_ms,
+        stored.max_transaction_timeout_ms,
         tuple(
             PendingDeletion(each.slot, each.prefix, each.files, each.indexes, each.oldest_record, each.oldest_shared_ms)
             for each in stored.pending_deletions
@@ -489,6 +491,7 @@ def _encode_store(state: StoreState) -> bytes:
             "writer_features": state.writer_features,
             "time_ms": state.time_ms,
             "horizon_ms": state.horizon_ms,
+            "max_transaction_timeout_ms": state.max_transaction_timeout_ms,
             "pending_deletions": [_pending_deletion_row(deletion) for deletion in state.pending_deletions],
             "groups": [
                 {

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from eoslog.session.event_counts import CallCounts, LogCounts
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import Outcome, Partition
-from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.state.store_state import StoreState, Topic, TransactionState
 
 _DURATION = re.compile(
@@ -161,7 +160,7 @@ def store_metrics(
         publications: what the Delta tables of published topics show, by topic; topics without a table are left out.
     """
     starts_ms = {state.transactions[name].open_producer_id: start_ms for name, start_ms in state.ongoing.items()}
-    longest_ms = MAX_TRANSACTION_TIMEOUT_MS + LATE_TRANSACTION_BUFFER_MS
+    longest_ms = state.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
     named = (
         (TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition), partition)
         for partition_id, partition in state.partitions.items()

@@ -112,6 +112,7 @@ class Draft:
     writer_features: tuple[str, ...]
     time_ms: int
     horizon_ms: int
+    max_transaction_timeout_ms: int
     pending_deletions: tuple[PendingDeletion, ...]
     topic_ids: Overlay[str, str]
     topics: Overlay[str, Topic]

@@ -54,6 +54,17 @@ class FeaturesAdded(Model):
     """The further features that a writer must know."""
 
 
+DEFAULT_MAX_TRANSACTION_TIMEOUT_MS = 900_000
+
+
+class StoreConfigChanged(Model):
+    """The store has other settings from here on."""
+
+    type: Literal["store_config"] = "store_config"
+    max_transaction_timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
+    """The longest timeout with which a producer may be initialized (ms; Kafka's ``transaction.max.timeout.ms``)."""
+
+
 class TopicSchema(Model):
     """The kind of a topic's rows: Kafka records, or columns that the user defines."""
 
@@ -394,6 +405,7 @@ class Expired(Model):
 Entry = Annotated[
     StoreCreated
     | FeaturesAdded
+    | StoreConfigChanged
     | TopicCreated
     | TopicConfigChanged
     | TopicSchemaChanged

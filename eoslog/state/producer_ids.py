@@ -22,6 +22,7 @@ from eoslog.errors import (
     UnknownProducerId,
 )
 from eoslog.state.draft import Draft
+from eoslog.state.entries import StoreConfigChanged
 from eoslog.state.names import check_id
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.sequences import LAST_USABLE_EPOCH, MAX_EPOCH
@@ -34,7 +35,6 @@ IDS_OF_SLOT = 1 << 20
 IDS_OF_JOB = 1 << 19
 """The number of producer ids of a job: its own, and one for each of its at most ``MAX_TASKS`` tasks."""
 MAX_TASKS = IDS_OF_JOB - 1
-MAX_TRANSACTION_TIMEOUT_MS = 900_000
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 _FENCED_OWNERS_KEPT = 16
 
@@ -117,16 +117,43 @@ def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """Check a transaction timeout.
+    """Check a transaction timeout. The store's maximum is checked when a producer is initialized.
 
     Raises:
-        InvalidTransactionTimeout: it is not between 1 ms and the maximum.
+        InvalidTransactionTimeout: it is not a number of ms from 1 to 2^31 - 1.
     """
-    if not is_whole_number(timeout_ms) or not 0 < timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
+    if not is_whole_number(timeout_ms) or not 0 < timeout_ms < 2**31:
         raise InvalidTransactionTimeout(
-            f"a transaction timeout of {quoted(timeout_ms)} is not a whole number between 1 and "
-            f"{MAX_TRANSACTION_TIMEOUT_MS} ms"
+            f"transaction_timeout_ms is {quoted(timeout_ms)}; it must be a whole number of ms, 1 or more, below 2^31"
         )
+
+
+def check_allowed_timeout(draft: StoreState | Draft, entry: ProducerInitialized) -> None:
+    """Check the timeout of a producer against the store's maximum, as Kafka does.
+
+    Transactions of a job, and rows without a transaction, have no timeout.
+
+    Raises:
+        InvalidTransactionTimeout: it is longer.
+    """
+    longest_ms = draft.max_transaction_timeout_ms
+    if entry.kind == "producer" and entry.transactional_id is not None and entry.timeout_ms > longest_ms:
+        raise InvalidTransactionTimeout(
+            f"transactional id {entry.transactional_id!r}: transaction_timeout_ms is {entry.timeout_ms}, and this "
+            f"store allows at most {longest_ms} (Kafka's transaction.max.timeout.ms). Give a shorter one, or raise the "
+            "maximum with admin.alter_store(max_transaction_timeout_ms=...)"
+        )
+
+
+def change_store_config(draft: Draft, entry: StoreConfigChanged) -> None:
+    """Change the settings of the store. Producers that are initialized keep their timeouts.
+
+    Raises:
+        InvalidEntry: nothing changes.
+    """
+    if draft.max_transaction_timeout_ms == entry.max_transaction_timeout_ms:
+        raise InvalidEntry("the store has these settings already")
+    draft.max_transaction_timeout_ms = entry.max_transaction_timeout_ms
 
 
 def check_transactional_id(draft: StoreState | Draft, transactional_id: str) -> None:
@@ -181,7 +208,7 @@ def check_expected(
 
 def _planned(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
     """Return the entry with the identity that it assigns at this slot."""
-    check_timeout(entry.timeout_ms)
+    check_allowed_timeout(draft, entry)
     if entry.transactional_id is None:
         return entry.model_copy(update={"producer_id": new_producer_id(draft, entry.kind), "producer_epoch": 0})
     if entry.keep_prepared and entry.kind != "producer":

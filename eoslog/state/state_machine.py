@@ -46,6 +46,7 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
     # A rule returns None if its entry has no results. The log then has the entry as it was requested.
     "store": _create_store,
     "features": add_features,
+    "store_config": producer_ids.change_store_config,
     "topic": topics.create_topic,
     "topic_config": topics.change_config,
     "topic_schema": topics.change_schema,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from eoslog.state.entries import TopicConfig, TopicSchema
+from eoslog.state.entries import DEFAULT_MAX_TRANSACTION_TIMEOUT_MS, TopicConfig, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
@@ -277,6 +277,8 @@ class StoreState:
     """The log's time: the latest time of any entry so far (ms since the epoch). It never runs backwards."""
     horizon_ms: int = 0
     """Vacuum may have deleted unnamed files uploaded at or before this time (ms since the epoch)."""
+    max_transaction_timeout_ms: int = DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
+    """The longest timeout with which a producer may be initialized (ms)."""
     pending_deletions: tuple[PendingDeletion, ...] = ()
     """The files that are pending deletion, in the order of their slots."""
     topic_ids: dict[str, str] = field(default_factory=dict)

@@ -374,3 +374,42 @@ def test_a_transaction_that_ended_or_wrote_to_no_partition_never_hangs(store: St
     world.pass_time(60 * 60_000)
 
     assert store.admin.find_hanging_transactions() == []
+
+
+def test_the_stores_longest_timeout_is_checked_when_a_producer_is_initialized(store: Store, world: World) -> None:
+    an_hour_ms = 3_600_000
+    with pytest.raises(errors.InvalidTransactionTimeout, match=r"at most 900000 .*transaction\.max\.timeout\.ms"):
+        store.producer("long", transaction_timeout_ms=an_hour_ms).init_transactions()
+    store.admin.alter_store(max_transaction_timeout_ms=an_hour_ms)
+
+    other = world.process()
+    producer = other.producer("long", transaction_timeout_ms=an_hour_ms)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"v")
+    producer.flush()
+    world.pass_time(an_hour_ms - 1_000)
+
+    assert other.admin.find_hanging_transactions() == []
+    store.admin.alter_store(max_transaction_timeout_ms=1_000)
+    assert len(other.admin.find_hanging_transactions()) == 1
+    producer.commit_transaction()
+    with pytest.raises(errors.InvalidTransactionTimeout, match="at most 1000 "):
+        store.producer("long", transaction_timeout_ms=1_001).init_transactions()
+
+
+def test_the_settings_of_a_store_outlive_its_slots_and_a_repetition_adds_none(store: Store, world: World) -> None:
+    store.admin.alter_store(max_transaction_timeout_ms=5_000)
+    newest = store.read(lambda state, slot: slot)
+    store.admin.alter_store(max_transaction_timeout_ms=5_000)
+    assert store.read(lambda state, slot: slot) == newest
+
+    store.log.checkpoint()
+
+    assert world.process().read(lambda state, slot: state.max_transaction_timeout_ms) == 5_000
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 2**31, True, "60000"])
+def test_the_stores_longest_timeout_is_a_number_of_ms(store: Store, timeout_ms: Any) -> None:
+    with pytest.raises(errors.InvalidTransactionTimeout):
+        store.admin.alter_store(max_transaction_timeout_ms=timeout_ms)

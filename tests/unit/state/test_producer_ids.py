@@ -16,13 +16,17 @@ from eoslog.errors import (
     UnknownProducerId,
 )
 from eoslog.state.draft import Draft
-from eoslog.state.entries import Expired, ExpiredTransactionalId
+from eoslog.state.entries import (
+    DEFAULT_MAX_TRANSACTION_TIMEOUT_MS,
+    Expired,
+    ExpiredTransactionalId,
+    StoreConfigChanged,
+)
 from eoslog.state.producer_ids import (
     IDS_OF_JOB,
     IDS_OF_SLOT,
     LAST_USABLE_EPOCH,
     MAX_TASKS,
-    MAX_TRANSACTION_TIMEOUT_MS,
     ProducerIdentity,
     check_timeout,
     task_producer_id,
@@ -204,13 +208,26 @@ def test_a_transactional_id_must_be_printable_and_short(transactional_id: str) -
 
 
 @pytest.mark.scenario(87)
-@pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TRANSACTION_TIMEOUT_MS + 1])
+@pytest.mark.parametrize("timeout_ms", [0, -1, DEFAULT_MAX_TRANSACTION_TIMEOUT_MS + 1, 2**31])
 def test_a_timeout_out_of_range_is_refused(timeout_ms: int) -> None:
     error = History().refused(lambda draft: InitProducerId("tx", timeout_ms=timeout_ms, time_ms=0).take(draft))
 
     assert isinstance(error, InvalidTransactionTimeout)
     check_timeout(1)
-    check_timeout(MAX_TRANSACTION_TIMEOUT_MS)
+    check_timeout(2**31 - 1)
+
+
+def test_only_producers_with_a_transactional_id_have_a_timeout_that_the_store_limits() -> None:
+    history = History()
+    history.append(lambda draft: draft.append(StoreConfigChanged(max_transaction_timeout_ms=10)))
+
+    history.init(None, timeout_ms=11)
+    history.init("job", kind="job", timeout_ms=11)
+
+    refused = history.refused(lambda draft: InitProducerId("tx", timeout_ms=11, time_ms=1).take(draft))
+    assert isinstance(refused, InvalidTransactionTimeout)
+    same = history.refused(lambda draft: draft.append(StoreConfigChanged(max_transaction_timeout_ms=10)))
+    assert isinstance(same, InvalidEntry)
 
 
 def test_a_batch_of_an_unregistered_id_is_refused() -> None:

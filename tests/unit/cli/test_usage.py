@@ -39,6 +39,7 @@ NEEDED = {
     ("topics", "alter"): ("--partitions", "2"),
     ("groups", "remove-member"): ("--all",),
     ("groups", "reset-offsets"): ("t", "--to-latest"),
+    ("alter",): ("--max-transaction-timeout-ms", "1"),
     ("export",): ("--format", "csv"),
     ("import",): ("--format", "csv"),
 }

@@ -7,8 +7,8 @@ DIFFERENCES = {
     23: "an offset that was given out is never taken back: an earlier stretch of the log stands for a truncated one.",
     28: "a batch of an expired producer id is refused, unless it asks to register the id at sequence 0. "
     "Kafka takes any first sequence then, and with it a late copy.",
-    33: "there is no coordinator epoch. Whatever a late coordinator would write is judged at the log's tail.",
-    37: "there is no entry to be verified: a batch is judged in the slot that appends it.",
+    33: "there is no coordinator epoch. Whatever a late coordinator would write is checked at the log's tail.",
+    37: "there is no entry to be verified: a batch is checked in the slot that appends it.",
     48: "a follower folds entries by the same rules, so a duplicate that stands in the log is inert for it.",
     50: "transaction version 2 is the only one.",
     52: "the log start stops at the last stable offset. Kafka's moves into an open transaction, whose rows are lost.",
@@ -37,5 +37,5 @@ DIFFERENCES = {
     155: "a record that send() itself refuses was never taken in, and hinders no commit. Kafka tells it by the future.",
     157: "an init that keeps aborts what is open and not prepared. Kafka keeps that too, as if it were.",
     160: "offsets stand in the slot that ends their transaction, so they are pending only while it is prepared.",
-    165: "nothing is queued: each batch is judged in its own slot, so the first to come has been appended.",
+    165: "nothing is queued: each batch is checked in its own slot, so the first to come has been appended.",
 }

@@ -7,20 +7,15 @@ writers find the services in the log.
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import eoslog
 from eoslog.errors import EosLogError
 from eoslog.log.append_client import AppendClient
 from eoslog.log.slots import SlotRecord, decode_line, first_line, slot_of
@@ -30,12 +25,11 @@ from eoslog.storage.environment import Environment
 from eoslog.store import Store
 from tests.contention.test_killed_writers import (
     FAULTS_S,
-    LONGEST_S,
-    PARTITIONS,
-    SPAWN,
     WRITERS,
     FaultyObjectStore,
     Location,
+    Processes,
+    Rows,
     write,
 )
 from tests.s3.servers import S3Server
@@ -96,55 +90,6 @@ def _cut(connected: socket.socket) -> None:
         connected.shutdown(socket.SHUT_RDWR)
 
 
-class Processes:
-    """Processes that are killed and started again, or stopped for a while."""
-
-    def __init__(self, target: Callable[..., None], arguments: list[tuple[Any, ...]], chance: random.Random) -> None:
-        self._target = target
-        self._arguments = arguments
-        self._chance = chance
-        self._running = [self._start(number) for number in range(len(arguments))]
-        self._resumes: list[threading.Timer] = []
-
-    def _start(self, number: int) -> Any:
-        process = SPAWN.Process(target=self._target, args=self._arguments[number], daemon=True)
-        process.start()
-        return process
-
-    def disturb(self, longest_stop_s: float) -> None:
-        """Kill one of them, or stop it."""
-        number = self._chance.randrange(len(self._running))
-        victim = self._running[number]
-        if self._chance.random() < 0.3:
-            self._replace(number)
-        else:
-            os.kill(victim.pid, signal.SIGSTOP)
-            self._resumes.append(threading.Timer(self._chance.uniform(0.2, longest_stop_s), _resume, (victim,)))
-            self._resumes[-1].start()
-
-    def _replace(self, number: int) -> None:
-        self._running[number].kill()
-        self._running[number].join()
-        self._running[number] = self._start(number)
-
-    def replace(self) -> None:
-        """Kill all of them, and start others."""
-        for number in range(len(self._running)):
-            self._replace(number)
-
-    def end(self) -> None:
-        for process in self._running:
-            process.kill()
-            process.join()
-        for resume in self._resumes:
-            resume.cancel()
-
-
-def _resume(process: Any) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGCONT)
-
-
 @pytest.fixture(params=["directory", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.slow])])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> HostsOfTheirOwn:
     if request.param != "s3":
@@ -166,28 +111,19 @@ def test_no_row_is_lost_or_doubled_while_append_services_die_stop_and_lose_their
     location: HostsOfTheirOwn, tmp_path: Path, ends: list[Callable[[], None]]
 ) -> None:
     store = location.sound()
-    store.admin.create_topic("t", partitions=PARTITIONS)
-    consumer = store.consumer(auto_offset_reset="earliest")
-    consumer.assign([eoslog.TopicPartition("t", partition) for partition in range(PARTITIONS)])
-    shown: list[str] = []
+    rows = Rows(store)
     chance = random.Random(1)
-    hangs_s = time.monotonic() + LONGEST_S
-
-    def poll() -> None:
-        assert time.monotonic() < hangs_s, f"{len(shown)} rows were shown"
-        shown.extend(bytes(record.value or b"").decode() for record in consumer.poll(0.2))
-
     services = Processes(serve, [(location,)] * SERVICES, chance)
     ends.append(services.end)
     writers = Processes(
         write_with_cuts, [(location, number, tmp_path / f"{number}.txt") for number in range(WRITERS)], chance
     )
     ends.append(writers.end)
-    while len(shown) < WRITERS or not services_that_appended_for_others(store):
-        poll()
+    while len(rows.shown) < WRITERS or not services_that_appended_for_others(store):
+        rows.poll()
     end_s = time.monotonic() + FAULTS_S
     while time.monotonic() < end_s:
-        poll()
+        rows.poll()
         if chance.random() < 0.5:
             writers.disturb(longest_stop_s=2)
         if chance.random() < 0.3:
@@ -197,23 +133,11 @@ def test_no_row_is_lost_or_doubled_while_append_services_die_stop_and_lose_their
     before = services_that_appended_for_others(store)
     services.replace()
     while services_that_appended_for_others(store) <= before:
-        poll()
+        rows.poll()
     while ends:
         ends.pop()()
 
-    # Transactions of the dead hold readers back until somebody aborts them.
-    for number in range(WRITERS):
-        store.producer(f"writer-{number}").init_transactions()
-    rows = Counter(bytes(value.as_py()).decode() for value in store.scan("t").to_table()["value"])
-    while len(shown) < rows.total():
-        poll()
-    noted = [line.split() for path in tmp_path.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()]
-    of = {what: {line[1] for line in noted if line[0] == what} for what in ("tried", "committed", "aborted")}
-    assert of["committed"] <= rows.keys() <= of["tried"]
-    assert max(rows.values()) == 1
-    assert sorted(shown) == sorted(rows)
-    assert not of["aborted"] & rows.keys()
-    assert store.metrics().prepared_transactions == 0
+    rows.assert_none_was_lost_or_doubled(tmp_path)
 
 
 def services_that_appended_for_others(store: Store) -> set[str]:

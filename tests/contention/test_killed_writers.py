@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,87 @@ def _write(store: Store, number: int, told: Any) -> None:
         told.write(f"committed {value}\n")
 
 
+class Processes:
+    """Processes that are killed and started again, or stopped for a while."""
+
+    def __init__(self, target: Callable[..., None], arguments: list[tuple[Any, ...]], chance: random.Random) -> None:
+        self._target = target
+        self._arguments = arguments
+        self._chance = chance
+        self._running = [self._start(number) for number in range(len(arguments))]
+        self._resumes: list[threading.Timer] = []
+
+    def _start(self, number: int) -> Any:
+        process = SPAWN.Process(target=self._target, args=self._arguments[number], daemon=True)
+        process.start()
+        return process
+
+    def disturb(self, longest_stop_s: float) -> None:
+        """Kill one of them, or stop it."""
+        number = self._chance.randrange(len(self._running))
+        victim = self._running[number]
+        if self._chance.random() < 0.3:
+            self._replace(number)
+        else:
+            os.kill(victim.pid, signal.SIGSTOP)
+            self._resumes.append(threading.Timer(self._chance.uniform(0.2, longest_stop_s), _resume, (victim,)))
+            self._resumes[-1].start()
+
+    def _replace(self, number: int) -> None:
+        self._running[number].kill()
+        self._running[number].join()
+        self._running[number] = self._start(number)
+
+    def replace(self) -> None:
+        """Kill all of them, and start others."""
+        for number in range(len(self._running)):
+            self._replace(number)
+
+    def end(self) -> None:
+        for process in self._running:
+            process.kill()
+            process.join()
+        for resume in self._resumes:
+            resume.cancel()
+
+
+def _resume(process: Any) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGCONT)
+
+
+class Rows:
+    """A topic that a consumer reads while its writers die: what it was shown, and what is right in the end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        store.admin.create_topic("t", partitions=PARTITIONS)
+        self._consumer = store.consumer(auto_offset_reset="earliest")
+        self._consumer.assign([eoslog.TopicPartition("t", partition) for partition in range(PARTITIONS)])
+        self.shown: list[str] = []
+        self._hangs_s = time.monotonic() + LONGEST_S
+
+    def poll(self) -> None:
+        assert time.monotonic() < self._hangs_s, f"{len(self.shown)} rows were shown"
+        self.shown.extend(bytes(record.value or b"").decode() for record in self._consumer.poll(0.2))
+
+    def assert_none_was_lost_or_doubled(self, notes: Path) -> None:
+        """Whatever was told as committed is there and was shown, once; nothing else is."""
+        # Transactions of the dead hold readers back until somebody aborts them.
+        for number in range(WRITERS):
+            self._store.producer(f"writer-{number}").init_transactions()
+        rows = Counter(bytes(value.as_py()).decode() for value in self._store.scan("t").to_table()["value"])
+        while len(self.shown) < rows.total():
+            self.poll()
+        noted = [line.split() for path in notes.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()]
+        of = {what: {line[1] for line in noted if line[0] == what} for what in ("tried", "committed", "aborted")}
+        assert of["committed"] <= rows.keys() <= of["tried"]
+        assert max(rows.values()) == 1
+        assert sorted(self.shown) == sorted(rows)
+        assert not of["aborted"] & rows.keys()
+        assert self._store.metrics().prepared_transactions == 0
+
+
 @pytest.fixture(
     params=[
         "local",
@@ -161,69 +242,25 @@ def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_record
     tmp_path: Path, location: Location
 ) -> None:
     store = location.sound()
-    store.admin.create_topic("t", partitions=PARTITIONS)
-    consumer = store.consumer(auto_offset_reset="earliest")
-    consumer.assign([eoslog.TopicPartition("t", partition) for partition in range(PARTITIONS)])
-    shown: list[str] = []
-    chance = random.Random(1)
-    hangs_s = time.monotonic() + LONGEST_S
-
-    def poll() -> None:
-        assert time.monotonic() < hangs_s, f"{len(shown)} rows were shown"
-        shown.extend(bytes(record.value or b"").decode() for record in consumer.poll(0.2))
-
-    def start(number: int) -> Any:
-        process = SPAWN.Process(target=write, args=(location, number, tmp_path / f"{number}.txt"), daemon=True)
-        process.start()
-        return process
-
-    writers = [start(number) for number in range(WRITERS)]
-    resumes: list[threading.Timer] = []
+    rows = Rows(store)
+    writers = Processes(
+        write, [(location, number, tmp_path / f"{number}.txt") for number in range(WRITERS)], random.Random(1)
+    )
     try:
-        while len(shown) < WRITERS:
-            poll()
+        while len(rows.shown) < WRITERS:
+            rows.poll()
         end_s = time.monotonic() + FAULTS_S
         # Until writers of one host have shared a record, too. On a loaded machine that may take longer.
         while time.monotonic() < end_s or not (location.kind == "race" or _have_shared(store)):
-            poll()
-            number = chance.randrange(WRITERS)
-            victim = writers[number]
-            if chance.random() < 0.3:
-                victim.kill()
-                victim.join()
-                writers[number] = start(number)
-            else:
-                os.kill(victim.pid, signal.SIGSTOP)
-                resumes.append(threading.Timer(chance.uniform(0.2, 2), _resume, (victim,)))
-                resumes[-1].start()
+            rows.poll()
+            writers.disturb(longest_stop_s=2)
     finally:
-        for writer in writers:
-            writer.kill()
-            writer.join()
-        for resume in resumes:
-            resume.cancel()
+        writers.end()
 
-    # Transactions of the dead hold readers back until somebody aborts them.
-    for number in range(WRITERS):
-        store.producer(f"writer-{number}").init_transactions()
-    rows = Counter(bytes(value.as_py()).decode() for value in store.scan("t").to_table()["value"])
-    while len(shown) < rows.total():
-        poll()
-    noted = [line.split() for path in tmp_path.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()]
-    of = {what: {line[1] for line in noted if line[0] == what} for what in ("tried", "committed", "aborted")}
-    assert of["committed"] <= rows.keys() <= of["tried"]
-    assert max(rows.values()) == 1
-    assert sorted(shown) == sorted(rows)
-    assert not of["aborted"] & rows.keys()
-    assert store.metrics().prepared_transactions == 0
+    rows.assert_none_was_lost_or_doubled(tmp_path)
 
 
 def _have_shared(store: Store) -> bool:
     """Whether a record has requests of another process."""
     slots = [info.path for info in store.object_store.list("__transaction_state/slot/")]
     return any(found is not None and b'"requests":' in found.body for found in store.object_store.get_many(slots))
-
-
-def _resume(process: Any) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGCONT)

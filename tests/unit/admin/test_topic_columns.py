@@ -15,6 +15,7 @@ from eoslog.state.entries import TopicConfig
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.store import Store
+from tests.unit.support.paused_processes import Died, Mortal
 from tests.unit.support.world import World
 
 ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.struct([("x", pa.int64())]))])
@@ -225,25 +226,12 @@ def test_concurrent_writers_of_new_columns_keep_those_of_the_others(world: World
     assert sorted(store.scan("c").schema.names) == sorted(["id", "at", "all", *names])
 
 
-class _Died(BaseException):
-    pass
-
-
-class _Mortal(Environment):
-    def __init__(self, point: str) -> None:
-        self.point = point
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == self.point:
-            raise _Died
-
-
 @pytest.mark.parametrize(("point", "version"), [("log.slot.before_put", 1), ("log.slot.claimed", 2)])
 def test_a_process_that_dies_while_it_adds_columns_leaves_all_or_none(point: str, version: int) -> None:
     objects = MemoryStore(Environment())
     Store(objects, Environment()).admin.create_topic("c", schema=ROWS)
-    with contextlib.suppress(_Died):
-        Store(objects, _Mortal(point)).admin.add_columns("c", pa.schema([*NOTE, *Y]))
+    with contextlib.suppress(Died):
+        Store(objects, Mortal(point)).admin.add_columns("c", pa.schema([*NOTE, *Y]))
 
     survivor = Store(objects, Environment())
 

@@ -14,7 +14,7 @@ from eoslog.producer.producer import Producer
 from eoslog.store import Store
 from tests.unit.support.world import FaultyStore, World
 
-INPUTS = 60
+INPUTS = 40
 TRANSACTIONAL_ID = "transformer"
 
 

@@ -13,6 +13,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.storage.object_store import ObjectInfo
 from tests.unit.copying.copies import Place, another_busy_store, busy_store, check_copy, rewrite_everything, state_of
+from tests.unit.support.paused_processes import Died
 from tests.unit.support.world import World, faulty
 
 POINTS = (
@@ -35,10 +36,6 @@ PLANNED = {"store.copy.planned", "store.copy.file_put"}
 """Points at which the plan changes only if the source has deleted files of it."""
 
 
-class _Died(BaseException):
-    pass
-
-
 class Death:
     """Ends a process when it reaches a point for the n-th time. The dead do nothing more."""
 
@@ -50,7 +47,7 @@ class Death:
         if point == self._point:
             self._left -= 1
         if self._left <= 0:
-            raise _Died
+            raise Died
 
 
 def copied_slot(place: Place) -> int | None:
@@ -78,7 +75,7 @@ def test_a_killed_copy_is_no_store_and_the_next_run_completes_it(point: str, tim
     state, slot = state_of(source)
     snapshot = source.scan("t", isolation_level="snapshot").to_table()
 
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         source.admin.copy(place.hooked(Death(point, times)))
 
     assert copied_slot(place) == (slot if point == "store.copy.described" else None)
@@ -103,7 +100,7 @@ def test_a_killed_copy_is_no_store_and_the_next_run_completes_it(point: str, tim
 def test_the_errors_of_an_unfinished_copy_say_to_run_it_again(point: str) -> None:
     world = World()
     place = Place(world)
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         busy_store(world).admin.copy(place.hooked(Death(point)))
 
     with pytest.raises(NotAStore, match=r"a copy that was not completed\. Run the same eoslog copy again"):
@@ -169,7 +166,7 @@ def test_a_paused_copy_that_resumes_when_old_slots_are_deleted_harms_nothing() -
 def test_damage_at_the_target_between_two_runs_is_mended() -> None:
     world = World()
     place, source = Place(world), busy_store(world)
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         source.admin.copy(place.hooked(Death("store.copy.files_copied")))
     objects = place.process().object_store
     paths = [info.path for info in objects.list("t/") if info.path.endswith(".parquet")]
@@ -184,7 +181,7 @@ def test_damage_at_the_target_between_two_runs_is_mended() -> None:
 def test_a_file_that_is_deleted_at_the_target_after_the_list_is_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     place, source = Place(world), busy_store(world)
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         source.admin.copy(place.hooked(Death("store.copy.files_copied")))
     target = place.process()
     real = target.object_store.list
@@ -212,7 +209,7 @@ def test_a_file_that_is_deleted_at_the_target_after_the_list_is_copied_again(mon
 def test_a_damaged_checkpoint_of_an_unfinished_copy_is_replaced(damage: str) -> None:
     world = World()
     place, source = Place(world), busy_store(world)
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         source.admin.copy(place.hooked(Death("store.copy.file_put")))
     objects = place.process().object_store
     for info in list(objects.list("__transaction_state/checkpoint/")):
@@ -228,7 +225,7 @@ def test_a_damaged_checkpoint_of_an_unfinished_copy_is_replaced(damage: str) -> 
 def test_an_unfinished_copy_is_continued_only_by_its_kind() -> None:
     world, other = World(), World()
     place, source = Place(world), busy_store(world)
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         source.admin.copy(place.hooked(Death("store.copy.begun")))
 
     with pytest.raises(InvalidRequest, match="unfinished copy with the same identity"):
@@ -244,7 +241,7 @@ def test_an_unfinished_copy_that_is_older_than_the_source_is_not_continued() -> 
     """The source has the identity of the store that the unfinished copy is of, but never had its slot."""
     world = World()
     old, new, source = Place(world), Place(world), busy_store(world)
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         source.admin.copy(old.hooked(Death("store.copy.planned")))
     source.producer().send("t", b"more", partition=0)
     source.admin.copy(new.process())

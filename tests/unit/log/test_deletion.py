@@ -142,8 +142,7 @@ def test_a_crash_between_deletes_leaves_the_later_slots_and_another_goes_on() ->
 def test_a_paused_process_that_wins_a_deleted_slot_does_not_trust_its_win() -> None:
     world = World()
     log = world.created()
-    paused = world.process()
-    names(paused)
+    paused = world.process_that_read()
 
     def meanwhile() -> None:
         for number in range(3):

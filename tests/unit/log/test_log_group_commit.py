@@ -309,7 +309,7 @@ def test_a_read_may_show_a_record_before_its_writer_knows() -> None:
     assert names(log) == ["created", "a", "b"]
 
 
-def test_a_read_may_reopen_the_view_while_a_record_is_put() -> None:
+def test_a_read_may_open_the_replica_anew_while_a_record_is_put() -> None:
     world = World()
     log = world.created()
     script(log).before.append(lambda: in_another_thread(log.replica.open))
@@ -319,7 +319,7 @@ def test_a_read_may_reopen_the_view_while_a_record_is_put() -> None:
     assert names(log) == ["created", "a"] == names(world.process())
 
 
-def test_an_opening_overtaken_by_an_append_keeps_the_newer_view(
+def test_an_opening_overtaken_by_an_append_keeps_the_newer_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()

@@ -21,13 +21,13 @@ from eoslog.storage.local_store import LocalStore
 from tests.requests import Applying
 
 TOPIC_ID = "a" * 32
-PROCESSES = 4
-APPENDS = 40
+PROCESSES = 3
+APPENDS = 25
 
 
 def open_log(root: Path) -> Log[StoreState]:
     environment = Environment()
-    return Log(LocalStore(root, environment, fsync=False), StoreMachine(), environment, LogConfig(checkpoint_slots=30))
+    return Log(LocalStore(root, environment, fsync=False), StoreMachine(), environment, LogConfig(checkpoint_slots=10))
 
 
 def append_many(root: Path, number: int) -> None:

@@ -77,7 +77,7 @@ def test_a_follower_a_few_slots_behind_reads_them_without_a_list() -> None:
 
 
 @pytest.mark.parametrize(("tail_bytes", "most_gets"), [(0, 70), (TAIL, 8)])
-@pytest.mark.parametrize("slots", [200, 500, 5000])
+@pytest.mark.parametrize("slots", [200, 1500])
 def test_a_follower_that_is_far_behind_opens_the_log_anew(slots: int, tail_bytes: int, most_gets: int) -> None:
     world = World(tail_bytes=tail_bytes)
     log, follower = world.created(), world.process()
@@ -137,7 +137,7 @@ def test_resolving_costs_no_list() -> None:
     assert script(log).requests - before == {"GET": 2}
 
 
-@pytest.mark.parametrize("slots", [10, 700, 5000])
+@pytest.mark.parametrize("slots", [10, 1500])
 def test_a_cold_open_is_always_a_list_and_two_gets(slots: int) -> None:
     environment = InlineEnvironment()
     name = f"cold-open-{slots}-{environment.new_id()}"

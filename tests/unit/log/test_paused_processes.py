@@ -39,12 +39,9 @@ def replaced_history(world: World) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("suspended", [True, False])
-def test_a_reader_that_slept_opens_anew_and_follows_no_deleted_names(suspended: bool) -> None:
+def test_a_reader_that_slept_opens_anew_and_follows_no_deleted_names(world: World, suspended: bool) -> None:
     """A suspended machine's elapsed time stands still; the store's answers tell."""
-    world = World()
-    world.created()
-    reader = world.process()
-    names(reader)
+    reader = world.process_that_read()
     before = world.now_ms
     replaced_history(world)()
     environment(reader).suspended_ms = world.now_ms - before if suspended else 0
@@ -53,9 +50,7 @@ def test_a_reader_that_slept_opens_anew_and_follows_no_deleted_names(suspended: 
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_one_answer_dated_far_ahead_does_not_hide_a_later_sleep(is_first: bool) -> None:
-    world = World()
-    world.created()
+def test_one_answer_dated_far_ahead_does_not_hide_a_later_sleep(world: World, is_first: bool) -> None:
     reader = world.process()
     if not is_first:
         names(reader)
@@ -68,9 +63,7 @@ def test_one_answer_dated_far_ahead_does_not_hide_a_later_sleep(is_first: bool) 
     assert names(reader) == ["created", "n0", "n1", "n2", "n3"]
 
 
-def test_a_log_that_changes_during_each_opening_is_not_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    world.created()
+def test_a_log_that_changes_during_each_opening_is_not_corrupt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     log = world.process()
     attempts = itertools.count()
 
@@ -94,11 +87,8 @@ def test_a_reader_that_slept_while_it_opened_opens_again() -> None:
 
 
 @pytest.mark.parametrize("suspended", [True, False])
-def test_a_writer_that_slept_does_not_append_behind_a_deleted_name(suspended: bool) -> None:
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+def test_a_writer_that_slept_does_not_append_behind_a_deleted_name(world: World, suspended: bool) -> None:
+    writer = world.process_that_read()
     before = world.now_ms
     replaced_history(world)()
     environment(writer).suspended_ms = world.now_ms - before if suspended else 0
@@ -112,11 +102,8 @@ def test_a_writer_that_slept_does_not_append_behind_a_deleted_name(suspended: bo
     assert names(world.process()) == ["created", "n0", "n1", "n2", "n3", "mine"]
 
 
-def test_a_sleeping_writer_that_lost_to_a_void_record_opens_anew() -> None:
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+def test_a_sleeping_writer_that_lost_to_a_void_record_opens_anew(world: World) -> None:
+    writer = world.process_that_read()
     script(writer).before.append(replaced_history(world))
     with pytest.raises(CommitStateUnknown):
         writer.append(add("mine"))
@@ -142,10 +129,8 @@ def sleeps_until_its_slot_is_deleted(world: World, *, deleted: int) -> Callable[
     return meanwhile
 
 
-def test_a_writer_that_slept_twice_does_not_believe_its_win() -> None:
+def test_a_writer_that_slept_twice_does_not_believe_its_win(world: World) -> None:
     """The answer after the second sleep confirms what the one after the first told, and tells of more."""
-    world = World()
-    world.created()
     writer = world.process()
 
     def suspended(passes: Callable[[], object]) -> None:
@@ -163,11 +148,8 @@ def test_a_writer_that_slept_twice_does_not_believe_its_win() -> None:
 
 
 @pytest.mark.parametrize("deleted", [2, 5])
-def test_a_win_in_a_deleted_name_is_not_believed(deleted: int) -> None:
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+def test_a_win_in_a_deleted_name_is_not_believed(world: World, deleted: int) -> None:
+    writer = world.process_that_read()
     script(writer).before.append(sleeps_until_its_slot_is_deleted(world, deleted=deleted))
     with pytest.raises(CommitStateUnknown):
         writer.append(add("mine"))
@@ -178,12 +160,9 @@ def test_a_win_in_a_deleted_name_is_not_believed(deleted: int) -> None:
     assert names(world.process()) == ["created", "n0", "n1", "n2", "n3", "mine"]
 
 
-def test_a_win_in_a_deleted_name_beside_the_log_is_doubted() -> None:
+def test_a_win_in_a_deleted_name_beside_the_log_is_doubted(world: World) -> None:
     """Its slots are contiguous to the newest, but the next record does not continue it."""
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+    writer = world.process_that_read()
 
     def meanwhile() -> None:
         sleeps_until_its_slot_is_deleted(world, deleted=2)()
@@ -197,11 +176,8 @@ def test_a_win_in_a_deleted_name_beside_the_log_is_doubted() -> None:
     assert names(world.process()) == names(writer)
 
 
-def test_a_genuine_win_of_a_writer_that_slept_is_done_once() -> None:
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+def test_a_win_that_the_log_goes_on_from_is_done_once(world: World) -> None:
+    writer = world.process_that_read()
 
     def sleep() -> None:
         world.now_ms += 3 * DAY_MS
@@ -212,11 +188,8 @@ def test_a_genuine_win_of_a_writer_that_slept_is_done_once() -> None:
     assert names(world.process()) == ["created", "mine"]
 
 
-def test_a_win_that_cannot_be_checked_is_no_clean_error() -> None:
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+def test_a_win_that_cannot_be_checked_is_no_clean_error(world: World) -> None:
+    writer = world.process_that_read()
 
     def sleep() -> None:
         world.now_ms += 3 * DAY_MS
@@ -233,12 +206,9 @@ def test_a_win_that_cannot_be_checked_is_no_clean_error() -> None:
 
 
 @pytest.mark.parametrize("why", ["refused", "no answer"])
-def test_after_a_win_in_doubt_each_error_leaves_the_outcome_unknown(why: str) -> None:
+def test_after_a_win_in_doubt_each_error_leaves_the_outcome_unknown(world: World, why: str) -> None:
     """The record landed and was deleted since, with the slots around it."""
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+    writer = world.process_that_read()
     sleep = sleeps_until_its_slot_is_deleted(world, deleted=3)
 
     def lose_its_way() -> None:
@@ -253,7 +223,7 @@ def test_after_a_win_in_doubt_each_error_leaves_the_outcome_unknown(why: str) ->
         writer.append(add("mine") if why == "refused" else Applying(lambda draft: draft.entries.append(MINE_AGAIN)))
 
 
-def test_a_lost_race_is_no_proof_that_a_view_is_new() -> None:
+def test_a_lost_race_does_not_make_a_replica_new() -> None:
     """The winner may be as old as the replica itself."""
     world = World()
     other, writer = world.created(), world.process()
@@ -309,12 +279,9 @@ def test_a_slot_deleted_before_it_was_read_may_be_my_own(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("stray", ["none", "of this version", "of a newer version"])
-def test_a_landed_record_whose_slot_is_gone_is_not_appended_again(stray: str) -> None:
+def test_a_landed_record_whose_slot_is_gone_is_not_appended_again(world: World, stray: str) -> None:
     """Neither when its name is free for it again, nor when a stray record has taken that."""
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+    writer = world.process_that_read()
     sleep = sleeps_until_its_slot_is_deleted(world, deleted=3)
 
     def oversleep() -> None:
@@ -334,12 +301,9 @@ def test_a_landed_record_whose_slot_is_gone_is_not_appended_again(stray: str) ->
     assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
 
 
-def test_a_landed_record_replaced_by_a_stray_is_not_appended_again() -> None:
+def test_a_landed_record_replaced_by_a_stray_is_not_appended_again(world: World) -> None:
     """Its put was sent twice on its way, and the second was answered: the slot is another's by then."""
-    world = World()
-    world.created()
-    writer = world.process()
-    names(writer)
+    writer = world.process_that_read()
     sleep = sleeps_until_its_slot_is_deleted(world, deleted=4)
     history = [sleep]
 
@@ -378,10 +342,8 @@ def test_a_stray_landing_during_a_resolve_is_not_believed(monkeypatch: pytest.Mo
         log.resolve(caught.value.slot, caught.value.append_id)
 
 
-def test_a_process_that_slept_between_two_answers_distrusts_its_view() -> None:
+def test_a_process_that_slept_between_two_answers_opens_anew(world: World) -> None:
     """Its own clock stood still, and before its first answer it knew no date."""
-    world = World()
-    world.created()
     paused = world.process()
     history = [sleeps_until_its_slot_is_deleted(world, deleted=0)]
 

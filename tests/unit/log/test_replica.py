@@ -256,7 +256,7 @@ def far_behind(world: World) -> tuple[Log[Ledger], Log[Ledger]]:
 
 
 @pytest.mark.parametrize("tail_bytes", [0, TAIL])
-def test_a_follower_that_is_far_behind_comes_to_the_same_view(tail_bytes: int) -> None:
+def test_a_follower_that_is_far_behind_comes_to_the_same_state(tail_bytes: int) -> None:
     log, follower = far_behind(World(tail_bytes=tail_bytes))
     opened = follower.replica.opening
 

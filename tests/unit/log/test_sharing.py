@@ -61,9 +61,7 @@ def test_processes_without_turns_race_and_send_nothing() -> None:
 # What is sent
 
 
-def test_a_request_that_no_other_process_may_append_is_not_sent() -> None:
-    world = World()
-    world.created()
+def test_a_request_that_no_other_process_may_append_is_not_sent(world: World) -> None:
     log = world.process()
     queue = queued(log)
 
@@ -73,9 +71,9 @@ def test_a_request_that_no_other_process_may_append_is_not_sent() -> None:
     assert names(log)[-1] == "mine"
 
 
-def test_a_request_too_large_for_a_message_is_appended_by_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    world.created()
+def test_a_request_too_large_for_a_message_is_appended_by_its_own_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = world.process()
     queue = queued(log)
     monkeypatch.setattr(contention, "LARGEST_MESSAGE_BYTES", 200)
@@ -199,9 +197,7 @@ def test_a_refusal_beside_others_requests_is_asked_again_without_them() -> None:
 # Deadlines, and answers that are lost
 
 
-def test_a_writer_whose_time_is_up_learns_its_request_may_land() -> None:
-    world = World()
-    world.created()
+def test_a_writer_whose_time_is_up_learns_its_request_may_land(world: World) -> None:
     log = world.process()
     queue = queued(log)
     queue.while_waiting = passing_time(world, queue)
@@ -230,9 +226,7 @@ def test_a_request_given_up_and_landed_is_found_by_its_id() -> None:
     assert ([entry["name"] for entry in found[0]], found[1]) == (["x"], slot)
 
 
-def test_an_unanswered_put_of_the_own_record_leaves_the_request_unknown() -> None:
-    world = World()
-    world.created()
+def test_an_unanswered_put_of_the_own_record_leaves_the_request_unknown(world: World) -> None:
     log = world.process()
     queued(log)
     at(log, SENT, lambda: script(log).faults.extend([Fault.LATE] * 200))
@@ -294,9 +288,9 @@ def test_a_skipped_record_that_is_gone_leaves_the_outcome_lost() -> None:
 
 
 @pytest.mark.parametrize(("first_entry", "entry_count"), [(0, 0), (7, 1), (1, 1)])
-def test_a_record_that_names_a_request_for_other_entries_answers_nobody(first_entry: int, entry_count: int) -> None:
-    world = World()
-    world.created()
+def test_a_record_that_names_a_request_for_other_entries_answers_nobody(
+    world: World, first_entry: int, entry_count: int
+) -> None:
     log = world.process()
     queue = queued(log)
 
@@ -328,9 +322,7 @@ def _only_for_x(entries: Sequence[Any], slot: int) -> int:
 # Interrupts
 
 
-def test_an_interrupted_writer_leaves_nothing_that_waits() -> None:
-    world = World()
-    world.created()
+def test_an_interrupted_writer_leaves_nothing_that_waits(world: World) -> None:
     log = world.process()
     queued(log)
 
@@ -347,9 +339,7 @@ def test_an_interrupted_writer_leaves_nothing_that_waits() -> None:
     assert names(log)[-1] == "y"
 
 
-def test_a_follower_of_an_interrupted_writer_learns_its_request_may_land() -> None:
-    world = World()
-    world.created()
+def test_a_follower_of_an_interrupted_writer_learns_its_request_may_land(world: World) -> None:
     log = world.process()
     queued(log)
     told: list[BaseException] = []

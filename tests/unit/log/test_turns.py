@@ -185,9 +185,7 @@ def test_a_process_whose_request_was_appended_before_its_turn_puts_nothing() -> 
     assert ["x"] in request_names(world, slot)
 
 
-def test_of_two_processes_none_sends_its_requests() -> None:
-    world = World()
-    world.created()
+def test_of_two_processes_none_sends_its_requests(world: World) -> None:
     log = world.process()
     queue = queued(log, is_crowded=False)
 
@@ -212,9 +210,7 @@ def test_a_process_that_waited_loses_no_race_against_those_before_it() -> None:
     assert log.appender.counts.conflicts == 0
 
 
-def test_a_process_that_nobody_appended_for_appends_in_its_turn() -> None:
-    world = World()
-    world.created()
+def test_a_process_that_nobody_appended_for_appends_in_its_turn(world: World) -> None:
     log = world.process()
     queued(log)
 
@@ -223,9 +219,7 @@ def test_a_process_that_nobody_appended_for_appends_in_its_turn() -> None:
     assert request_names(world, slot) == [["x"]]
 
 
-def test_a_process_asks_each_process_that_has_the_turn() -> None:
-    world = World()
-    world.created()
+def test_a_process_asks_each_process_that_has_the_turn(world: World) -> None:
     log = world.process()
     queue = queued(log)
     queue.waits = 3
@@ -304,9 +298,7 @@ def test_a_process_whose_requests_were_appended_after_a_lost_race_does_not_pause
     assert names(log) == ["created", "a", "b", "x", "other"]
 
 
-def test_a_process_does_not_wait_for_a_stopped_one() -> None:
-    world = World()
-    world.created()
+def test_a_process_does_not_wait_for_a_stopped_one(world: World) -> None:
     log = world.process()
     queue = queued(log)
     queue.waits, queue.gets_turn = 3, False
@@ -488,9 +480,7 @@ def test_a_record_that_cannot_be_made_durable_is_not_acknowledged() -> None:
         share(log, "x")
 
 
-def test_a_request_whose_deadline_is_near_is_not_sent() -> None:
-    world = World()
-    world.created()
+def test_a_request_whose_deadline_is_near_is_not_sent(world: World) -> None:
     log = world.process()
     queued(log)
 

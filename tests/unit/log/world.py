@@ -170,6 +170,12 @@ class World:
         store = ScriptedStore(environment, self.name, clock=lambda: self.now_ms, tail_bytes=self.tail_bytes)
         return Log(store, LedgerMachine(), environment, LogConfig(**config))
 
+    def process_that_read(self, **config: Any) -> Log[Ledger]:
+        """A new process that has read the log."""
+        process = self.process(**config)
+        names(process)
+        return process
+
     def created(self, **config: Any) -> Log[Ledger]:
         """A process that has just made the log."""
         log = self.process(**config)

@@ -14,6 +14,7 @@ from eoslog.state.partition_state import AbortedTransaction, Batch, Partition
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.unit.support.clock import Clock
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -24,17 +25,6 @@ class Row(NamedTuple):
     value: bytes | None
 
 
-class Clock:
-    """The store's own clock, moved by the test."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
-
-
 class Elapsed(Environment):
     """Elapsed time is that of the store's clock."""
 
@@ -43,21 +33,6 @@ class Elapsed(Environment):
 
     def monotonic_ms(self) -> int:
         return self._clock.now_ms
-
-
-class At(Environment):
-    """Does something when the process comes to a named point for the n-th time."""
-
-    def __init__(self, point: str, action: Any, times: int = 1) -> None:
-        self._point = point
-        self._action = action
-        self._left = times
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == self._point:
-            self._left -= 1
-            if self._left == 0:
-                self._action()
 
 
 class CompactedLog:

@@ -13,8 +13,8 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import CommitSummary
 from eoslog.state.transaction_requests import TransactionContent
-from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
-from tests.unit.support.paused_processes import Died
+from tests.unit.maintenance.compacted_log import DAY_MS, CompactedLog
+from tests.unit.support.paused_processes import At, Died, die
 
 pytestmark = pytest.mark.further("Compaction")
 
@@ -230,9 +230,6 @@ def test_a_pass_that_dies_between_two_segments_of_a_transaction_loses_nothing_of
     log.send("p1", 1)
     log.end("p1", commit=True)
     log.write("p2", 2, commit=False)
-
-    def die() -> None:
-        raise Died
 
     with pytest.raises(Died):
         log.compact(At("segment.compact_keys.replaced", die))

@@ -8,7 +8,8 @@ from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogStartMoved
-from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
+from tests.unit.maintenance.compacted_log import DAY_MS, CompactedLog
+from tests.unit.support.paused_processes import At, Died, die
 
 POINTS = (
     "segment.compact_keys.files_written",
@@ -16,14 +17,6 @@ POINTS = (
     "segment.compact_keys.replaced",
     "segment.compact_keys.cleaned",
 )
-
-
-class Died(BaseException):
-    pass
-
-
-def die() -> None:
-    raise Died
 
 
 def _history() -> CompactedLog:

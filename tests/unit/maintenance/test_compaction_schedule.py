@@ -8,7 +8,8 @@ from eoslog import CorruptRecord, InvalidTopic, Store, TopicConfig
 from eoslog.state.names import PartitionId
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
-from tests.unit.maintenance.compacted_log import At, CompactedLog
+from tests.unit.maintenance.compacted_log import CompactedLog
+from tests.unit.support.paused_processes import At
 
 
 def test_a_pass_is_due_above_the_dirty_ratio() -> None:

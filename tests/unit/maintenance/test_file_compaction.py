@@ -25,43 +25,12 @@ from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.verification.findings import Kind
+from tests.unit.support.clock import Clock
+from tests.unit.support.paused_processes import At, Died, die
 
 SLOTS_OF_PRODUCE = 30
 DAY_MS = 24 * 3600 * 1000
 ISOLATION = ("read_committed", "read_uncommitted", "snapshot")
-
-
-class Clock:
-    """The memory store's own clock, moved by the test."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
-
-
-class At(Environment):
-    """Does something when the process comes to a named point."""
-
-    def __init__(self, point: str, action: Any) -> None:
-        self._point = point
-        self._action = action
-        self.points: list[str] = []
-
-    def reached(self, crash_point: str) -> None:
-        self.points.append(crash_point)
-        if crash_point == self._point:
-            self._action()
-
-
-class Died(BaseException):
-    pass
-
-
-def die() -> None:
-    raise Died
 
 
 @pytest.fixture

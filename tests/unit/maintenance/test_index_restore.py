@@ -21,6 +21,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 from tests.unit.state.histories import planned_expiry
+from tests.unit.support.paused_processes import Died, Mortal
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "truncated": lambda body: body[:-1],
@@ -246,23 +247,11 @@ def test_neither_state_nor_reader_nor_work_on_segments_depends_on_derived_files(
     assert rows(cold, "read_committed")[: len(before["read_committed"])] == before["read_committed"]
 
 
-class _Died(BaseException):
-    pass
-
-
-class _Mortal(Environment):
-    """Dies when it has restored the first file."""
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == "segment.restore.file_written":
-            raise _Died
-
-
 def test_a_restore_that_dies_is_finished_by_the_next(memory_store: ObjectStore, store: Store) -> None:
     before = bodies(store)
     store.object_store.delete(list(before))
-    with pytest.raises(_Died):
-        restore(Store(memory_store, _Mortal()))
+    with pytest.raises(Died):
+        restore(Store(memory_store, Mortal("segment.restore.file_written")))
 
     assert len(restore(store)) == len(before) - 1
     assert bodies(store) == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +13,8 @@ from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.unit.support.clock import Clock
+from tests.unit.support.paused_processes import Died, Mortal
 
 DAY_MS = 24 * 3600 * 1000
 POINTS = (
@@ -28,37 +29,7 @@ POINTS = (
 ROWS = [b"%d" % number for number in range(10)]
 
 
-class _Died(BaseException):
-    pass
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
-
-
-class _Mortal(Environment):
-    """Dies when it comes to a point for the n-th time, and does nothing any more; has no threads."""
-
-    def __init__(self, point: str, times: int) -> None:
-        self._point = point
-        self._left = times
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == self._point:
-            self._left -= 1
-        if self._point and self._left <= 0:
-            raise _Died
-
-    def background(self, work: Callable[[], None]) -> None:
-        work()
-
-
-def _life(store: Store, clock: _Clock) -> None:
+def _life(store: Store, clock: Clock) -> None:
     """Begun again at any time, it ends the same."""
     store.ensure_created()
     for name in {"by_time", "by_size", "by_hand"} - set(store.admin.list_topics()):
@@ -119,13 +90,13 @@ def _named_files(store: Store) -> set[str]:
 def test_a_process_that_dies_leaves_nothing_half_done(point: str) -> None:
     deaths = 0
     for times in itertools.count(1, 9 if point.startswith("log.") else 1):
-        clock = _Clock()
+        clock = Clock()
         objects = MemoryStore(Environment(), wall_clock=clock)
         died = True
-        with contextlib.suppress(_Died):
-            _life(Store(objects, _Mortal(point, times)), clock)
+        with contextlib.suppress(Died):
+            _life(Store(objects, Mortal(point, times)), clock)
             died = False
-        survivor = Store(objects, _Mortal("", 0))
+        survivor = Store(objects, Mortal())
         _life(survivor, clock)
 
         by_time, by_size, by_hand = (

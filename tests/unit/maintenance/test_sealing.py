@@ -13,19 +13,7 @@ from eoslog.state.partition_state import AbortedTransaction, Partition, SealedSe
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
-
-
-class _Crash(BaseException):
-    pass
-
-
-class _CrashingEnvironment(Environment):
-    def __init__(self, crash_point: str) -> None:
-        self._crash_point = crash_point
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == self._crash_point:
-            raise _Crash
+from tests.unit.support.paused_processes import Died, Mortal
 
 
 @pytest.fixture
@@ -118,10 +106,10 @@ def test_a_sealer_that_dies_before_its_entry_leaves_everything_to_the_next(
     memory_store: ObjectStore, store: Store
 ) -> None:
     _transactions(store, "cccc")
-    dying = Store(memory_store, _CrashingEnvironment("segment.seal.files_written"))
+    dying = Store(memory_store, Mortal("segment.seal.files_written"))
     before = _rows(store, "read_committed")
 
-    with pytest.raises(_Crash):
+    with pytest.raises(Died):
         _seal(dying)
 
     assert _sealed(store) == ()

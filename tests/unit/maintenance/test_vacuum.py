@@ -26,28 +26,18 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound, StoredObject
 from tests.requests import Applying
+from tests.unit.support.clock import Clock
 
 DAY_MS = 24 * 3600 * 1000
 
 
-class _Clock:
-    """The memory store's own clock, moved by the test."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def clock() -> _Clock:
-    return _Clock()
-
-
-@pytest.fixture
-def store(clock: _Clock) -> Store:
+def store(clock: Clock) -> Store:
     environment = Environment()
     store = Store(MemoryStore(environment, wall_clock=clock), environment)
     store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
@@ -84,7 +74,7 @@ def _vacuum(store: Store, **options: int | bool) -> VacuumReport:
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_an_unreferenced_file_is_deleted_once_it_is_old_enough(store: Store, clock: _Clock) -> None:
+def test_an_unreferenced_file_is_deleted_once_it_is_old_enough(store: Store, clock: Clock) -> None:
     _produce(store, 3)
     orphan = _orphan(store)
     assert _vacuum(store).paths == []
@@ -107,7 +97,7 @@ def test_a_retention_that_may_break_reads_is_warned_of(store: Store, caplog: pyt
     assert "dropped 0 ms ago or earlier. Reads that began before may still need them" in warning
 
 
-def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock: _Clock) -> None:
+def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock: Clock) -> None:
     _produce(store, 10)
     assert len(seal_segments(store)) == 5
     clock.now_ms += 8 * DAY_MS
@@ -118,7 +108,7 @@ def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: _Clock) -> None:
+def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: Clock) -> None:
     orphan = _orphan(store)
     clock.now_ms += 8 * DAY_MS
     slot = store.read(lambda state, slot: slot)
@@ -130,7 +120,7 @@ def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: _Clo
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Store, clock: _Clock) -> None:
+def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Store, clock: Clock) -> None:
     slow = store.producer("slow", staged=True)
     slow.init_transactions()
     slow.begin_transaction()
@@ -146,7 +136,7 @@ def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Sto
     assert store.scan("t").record_count == 0
 
 
-def test_a_prepared_transactions_files_are_kept_until_its_end(store: Store, clock: _Clock) -> None:
+def test_a_prepared_transactions_files_are_kept_until_its_end(store: Store, clock: Clock) -> None:
     (path,) = _prepare(store, "t")
     clock.now_ms += 30 * DAY_MS
     assert _vacuum(store).paths == []
@@ -156,7 +146,7 @@ def test_a_prepared_transactions_files_are_kept_until_its_end(store: Store, cloc
     assert _vacuum(store).paths == [path]
 
 
-def test_files_of_a_prepared_transaction_go_with_their_topic(store: Store, clock: _Clock) -> None:
+def test_files_of_a_prepared_transaction_go_with_their_topic(store: Store, clock: Clock) -> None:
     store.admin.create_topic("u")
     (path,) = _prepare(store, "u")
     store.admin.delete_topic("u")
@@ -182,7 +172,7 @@ def _prepare(store: Store, topic: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store, clock: _Clock) -> None:
+def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store, clock: Clock) -> None:
     _orphan(store)
     clock.now_ms += 8 * DAY_MS
     seen: list[int] = []
@@ -201,7 +191,7 @@ def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: Store, clock: _Clock) -> None:
+def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: Store, clock: Clock) -> None:
     _produce(store, 2)
     store.admin.delete_topic("t")
     assert _vacuum(store).paths == []
@@ -213,7 +203,7 @@ def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: St
     assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
-def test_files_of_refused_delta_writers_are_deleted_once_they_are_old_enough(store: Store, clock: _Clock) -> None:
+def test_files_of_refused_delta_writers_are_deleted_once_they_are_old_enough(store: Store, clock: Clock) -> None:
     _produce(store, 1)
     refused = "t/_partition=0/_base_offset=0/part-00000.parquet"
     others = ["t/_symlink_format_manifest/_partition=0/manifest", "no-topic/_partition=0/part-00000.parquet"]
@@ -232,7 +222,7 @@ def test_files_of_refused_delta_writers_are_deleted_once_they_are_old_enough(sto
     assert store.scan("t").to_table().num_rows == 1
 
 
-def test_vacuum_of_refused_files_leaves_a_table_that_is_no_longer_published(store: Store, clock: _Clock) -> None:
+def test_vacuum_of_refused_files_leaves_a_table_that_is_no_longer_published(store: Store, clock: Clock) -> None:
     _produce(store, 1)
     store.admin.alter_topic("t", publish="delta")
     version = store.admin.publish("t").version
@@ -246,7 +236,7 @@ def test_vacuum_of_refused_files_leaves_a_table_that_is_no_longer_published(stor
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -> None:
+def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: Clock) -> None:
     orphans = {_orphan(store) for _ in range(3)}
     clock.now_ms += 8 * DAY_MS
     delete = store.object_store.delete_many
@@ -267,7 +257,7 @@ def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -
 
 @pytest.mark.parametrize("deleted", [1, 4, 7])
 def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
-    store: Store, clock: _Clock, deleted: int
+    store: Store, clock: Clock, deleted: int
 ) -> None:
     _produce(store, 4)
     seal_segments(store)
@@ -304,7 +294,7 @@ def _without_entry(store: Store, topic: str) -> str:
 @pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("damage", ["damaged", "missing"])
 def test_an_unreadable_index_keeps_the_files_of_its_partition_and_no_others(
-    store: Store, clock: _Clock, damage: str, caplog: pytest.LogCaptureFixture
+    store: Store, clock: Clock, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.admin.create_topic("u")
     _produce(store, 4)
@@ -340,7 +330,7 @@ def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> No
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_dropped_files_wait_for_readers_after_their_slot_is_gone(store: Store, clock: _Clock) -> None:
+def test_dropped_files_wait_for_readers_after_their_slot_is_gone(store: Store, clock: Clock) -> None:
     _produce(store, 2)
     planned = store.scan("t")
     store.admin.delete_records({TopicPartition("t", 0): -1})
@@ -362,7 +352,7 @@ def test_dropped_files_wait_for_readers_after_their_slot_is_gone(store: Store, c
 
 
 @pytest.mark.parametrize("damage", ["damaged", "missing"])
-def test_a_dropped_segment_without_its_index_goes_after_its_readers(store: Store, clock: _Clock, damage: str) -> None:
+def test_a_dropped_segment_without_its_index_goes_after_its_readers(store: Store, clock: Clock, damage: str) -> None:
     _produce(store, 4)
     sealed, *_ = seal_segments(store)
     planned = store.scan("t")
@@ -383,7 +373,7 @@ def test_a_dropped_segment_without_its_index_goes_after_its_readers(store: Store
     assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
-def test_vacuum_keeps_objects_that_are_not_the_stores(store: Store, clock: _Clock) -> None:
+def test_vacuum_keeps_objects_that_are_not_the_stores(store: Store, clock: Clock) -> None:
     foreign = ["checkpoints/query/offsets/0", "t/README.txt", "table/part-0.parquet"]
     for path in foreign:
         store.object_store.put(path, b"foreign")
@@ -392,7 +382,7 @@ def test_vacuum_keeps_objects_that_are_not_the_stores(store: Store, clock: _Cloc
     assert _vacuum(store).paths == []
 
 
-def test_one_answer_dated_far_ahead_expires_and_deletes_nothing_early(store: Store, clock: _Clock) -> None:
+def test_one_answer_dated_far_ahead_expires_and_deletes_nothing_early(store: Store, clock: Clock) -> None:
     slow = store.producer("slow", staged=True)
     slow.init_transactions()
     slow.begin_transaction()
@@ -412,7 +402,7 @@ def test_one_answer_dated_far_ahead_expires_and_deletes_nothing_early(store: Sto
     assert store.scan("t").record_count == 1
 
 
-def test_one_slot_removes_the_pending_deletions_of_many_entries(store: Store, clock: _Clock) -> None:
+def test_one_slot_removes_the_pending_deletions_of_many_entries(store: Store, clock: Clock) -> None:
     for number in range(4):
         store.admin.create_topic(f"u{number}")
         store.admin.delete_topic(f"u{number}")
@@ -427,7 +417,7 @@ def test_one_slot_removes_the_pending_deletions_of_many_entries(store: Store, cl
 
 @pytest.mark.usefixtures("files_are_objects")
 def test_vacuum_goes_on_after_a_pause_in_which_others_deleted_the_newest_slot_that_it_knew(
-    store: Store, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = _orphan(store)
     clock.now_ms += 8 * DAY_MS

@@ -99,7 +99,7 @@ def newest_properties(store: Store) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("publishes_all", [True, False])
-def test_the_view_of_a_table_from_before_its_withdrawal_does_not_count_as_published_again(
+def test_a_table_known_from_before_its_withdrawal_does_not_count_as_published_again(
     world: World, store: Store, monkeypatch: pytest.MonkeyPatch, publishes_all: bool
 ) -> None:
     dying, coordinator = world.process(), Coordinator(store)

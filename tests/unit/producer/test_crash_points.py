@@ -16,6 +16,8 @@ from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.names import TopicPartition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.unit.support.clock import Clock
+from tests.unit.support.paused_processes import Died, Mortal
 
 DAY_MS = 24 * 3600 * 1000
 POINTS = (
@@ -40,46 +42,7 @@ POINTS = (
 )
 
 
-class _Died(BaseException):
-    pass
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
-
-
-class _Mortal(Environment):
-    """Dies when it comes to a point for the n-th time; has no threads."""
-
-    def __init__(self, point: str, times: int, clock: _Clock | None = None) -> None:
-        self._point = point
-        self._left = times
-        self._clock = clock
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() if self._clock is None else self._clock.now_ms
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        if self._clock is not None:
-            self._clock.now_ms += max(1, int(duration_ms))
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == self._point:
-            self._left -= 1
-        # The dead do nothing more: not even what closes a producer on the way out.
-        if self._point and self._left <= 0:
-            raise _Died
-
-    def background(self, work: object) -> None:
-        work()  # type: ignore[operator]
-
-
-def _life(store: Store, clock: _Clock, committed: list[bytes]) -> None:
+def _life(store: Store, clock: Clock, committed: list[bytes]) -> None:
     """Everything that a process does; ``committed`` is what it was told to be committed."""
     store.ensure_created()
     if "t" not in store.admin.list_topics():
@@ -108,14 +71,14 @@ def _life(store: Store, clock: _Clock, committed: list[bytes]) -> None:
 @pytest.mark.parametrize("times", [2, *(pytest.param(times, marks=pytest.mark.slow) for times in (1, 5))])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_dies_leaves_nothing_half_done(point: str, times: int) -> None:
-    clock, committed = _Clock(), list[bytes]()
+    clock, committed = Clock(), list[bytes]()
     objects = MemoryStore(Environment(), wall_clock=clock)
     config = LogConfig(checkpoint_slots=8)
-    with contextlib.suppress(_Died):
-        _life(Store(objects, _Mortal(point, times), config), clock, committed)
+    with contextlib.suppress(Died):
+        _life(Store(objects, Mortal(point, times), config), clock, committed)
     told = list(committed)
 
-    survivor = Store(objects, _Mortal("", 0), config)
+    survivor = Store(objects, Mortal(), config)
     survivor.ensure_created()
     _life(survivor, clock, committed)
 
@@ -137,7 +100,7 @@ def test_a_process_that_dies_leaves_nothing_half_done(point: str, times: int) ->
 ORDERS = [b"%d" % number for number in range(6)]
 
 
-def _client_life(store: Store, clock: _Clock) -> None:
+def _client_life(store: Store, clock: Clock) -> None:
     """Everything that producers, consumers and administrators do. Begun again at any time, it ends the same."""
     store.ensure_created()
     for name in {"in", "out", "scratch"} - set(store.admin.list_topics()):
@@ -204,13 +167,13 @@ def test_clients_that_die_at_any_of_their_steps_leave_nothing_half_done(point: s
     deaths = 0
     # A client appends so often that each third time tells enough.
     for times in itertools.count(1, 3 if point.startswith("log.") else 1):
-        clock = _Clock()
+        clock = Clock()
         objects = MemoryStore(Environment(), wall_clock=clock)
         died = True
-        with contextlib.suppress(_Died):
-            _client_life(Store(objects, _Mortal(point, times, clock)), clock)
+        with contextlib.suppress(Died):
+            _client_life(Store(objects, Mortal(point, times, clock)), clock)
             died = False
-        survivor = Store(objects, _Mortal("", 0, clock))
+        survivor = Store(objects, Mortal(clock=clock))
         _client_life(survivor, clock)
 
         assert sorted(survivor.scan("out").to_table()["value"].to_pylist()) == ORDERS

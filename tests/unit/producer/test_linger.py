@@ -15,6 +15,7 @@ from eoslog import errors
 from eoslog.session.positions import RecordMetadata
 from eoslog.storage.calls import Call
 from eoslog.store import Store
+from tests.unit.support.paused_processes import Died
 from tests.unit.support.world import SLOTS, ManualEnvironment, World, faulty, values
 
 
@@ -311,10 +312,6 @@ def test_an_error_that_ends_the_producer_is_reported_by_its_flush_and_not_again_
     producer.close()
 
 
-class _Died(BaseException):
-    pass
-
-
 @pytest.mark.usefixtures("without_threads")
 @pytest.mark.parametrize(
     ("point", "written"), [("client.producer.lingered", []), ("client.producer.flushed_in_background", [b"1"])]
@@ -334,11 +331,11 @@ def test_a_process_that_dies_around_the_flush_leaves_no_row_twice_and_none_undec
         nonlocal died
         died |= crash_point == point
         if died and environment is store.environment:
-            raise _Died
+            raise Died
 
     producer = store.producer(linger_ms=5) if transactional_id is None else began(store)
     monkeypatch.setattr(ManualEnvironment, "reached", reached)
-    with pytest.raises(_Died):
+    with pytest.raises(Died):
         producer.send("t", b"1")
 
     fresh = world.process()

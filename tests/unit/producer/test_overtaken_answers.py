@@ -9,6 +9,7 @@ from eoslog.log.replica import LogConfig
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.store import Store
 from tests.unit.support.overtaking import DAY_MS, begun, delete_slots, successor, without_an_answer
+from tests.unit.support.paused_processes import Died, dies_at
 from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
 
 
@@ -163,20 +164,11 @@ def test_the_lost_answer_of_one_call_does_not_answer_another(store: Store, world
         CALLS[call](producer)
 
 
-def test_a_producer_that_dies_when_it_learns_of_it_leaves_its_work_done_once(
-    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Died(BaseException):
-        pass
-
-    def die(point: str) -> None:
-        if point == "client.append.earlier_attempt_found":
-            raise Died
-
+def test_a_producer_that_dies_when_it_learns_of_it_leaves_its_work_done_once(store: Store, world: World) -> None:
     producer = begun(store)
     without_an_answer(store, producer.commit_transaction, lands=True)
     successor(world)
-    monkeypatch.setattr(store.environment, "reached", die)
+    dies_at(store, "client.append.earlier_attempt_found")
     with pytest.raises(Died):
         producer.commit_transaction()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.store import Store
+from tests.unit.support.paused_processes import Died, Mortal
 from tests.unit.support.world import values
 
 
@@ -21,27 +20,6 @@ class Database:
 
     def commit(self, row: bytes, prepared: str) -> None:
         self.rows, self.prepared = [*self.rows, row], prepared
-
-
-class Died(BaseException):
-    pass
-
-
-class Mortal(Environment):
-    """Dies when it comes to a crash point for the n-th time."""
-
-    def __init__(self, point: str = "", times: int = 0) -> None:
-        self._point = point
-        self._left = times
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == self._point:
-            self._left -= 1
-            if self._left == 0:
-                raise Died
-
-    def background(self, work: Callable[[], None]) -> None:
-        work()
 
 
 def run(store: Store, database: Database, environment: Environment, *, staged: bool) -> None:

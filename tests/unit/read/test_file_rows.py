@@ -99,7 +99,7 @@ def test_a_plan_is_the_same_whether_batches_are_sealed_or_not() -> None:
         indexes = SegmentIndexes(objects)
         here, there = active(batches), sealed(objects, batches, left=left)
         draws = random.Random(seed)
-        for isolation, control_rows, _ in product(IsolationLevel, (False, True), range(10)):
+        for isolation, control_rows, _ in product(IsolationLevel, (False, True), range(5)):
             start, end = sorted(draws.sample(range(here.next_offset + 1), 2))
             slots = sorted(draws.sample(range(batches[-1].slot + 3), 2))
             as_of, after_slot = None, None

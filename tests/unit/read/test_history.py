@@ -238,7 +238,7 @@ def test_a_limit_and_a_transactional_id_choose(store: Store) -> None:
 
 
 def test_a_few_commits_of_a_long_log_cost_a_few_slots(store: Store, world: World) -> None:
-    for _ in range(200):
+    for _ in range(60):
         world.pass_time(5_000)
         write(store, "a")
     before = len(faulty(store).gets)

@@ -147,9 +147,6 @@ def test_a_file_without_a_newest_row_is_read_only_for_its_keys(world: World) -> 
     assert store.requests["GET"] == before + 3
 
 
-@pytest.mark.parametrize(
-    ("together", "short_keys_bytes"), [(1, latest_rows._SHORT_KEYS_BYTES), (latest_rows._ROWS_TOGETHER, 0)]
-)
 @pytest.mark.parametrize(("seed", "records", "compacted"), [(1, False, False), (2, False, True), (3, True, True)])
 def test_the_rows_are_those_of_a_plain_search_in_any_history(
     tmp_path: Path,
@@ -157,11 +154,7 @@ def test_the_rows_are_those_of_a_plain_search_in_any_history(
     seed: int,
     records: bool,
     compacted: bool,
-    together: int,
-    short_keys_bytes: int,
 ) -> None:
-    monkeypatch.setattr(latest_rows, "_ROWS_TOGETHER", together)
-    monkeypatch.setattr(latest_rows, "_SHORT_KEYS_BYTES", short_keys_bytes)
     history = TableHistory(tmp_path, seed, records=records, compacted=compacted)
     history.run(60)
     topic = history.store.admin.describe_topic(TOPIC)
@@ -175,8 +168,12 @@ def test_the_rows_are_those_of_a_plain_search_in_any_history(
             for key, row in zip(RowKeys(topic).keys(batch), batch.to_pylist(), strict=True):
                 newest[row[place[0]], key] = row
 
-        found = history.store.scan(TOPIC, isolation_level=isolation, columns=every.schema.names, latest_by_key=True)
-
         wanted = sorted(newest.values(), key=lambda row: (row[place[0]], row[place[1]]))
-        assert found.to_table().to_pylist() == wanted
         assert 0 < len(wanted) < every.record_count
+        for name, least in (("_ROWS_TOGETHER", 1), ("_SHORT_KEYS_BYTES", 0)):
+            with monkeypatch.context() as patch:
+                patch.setattr(latest_rows, name, least)
+                found = history.store.scan(
+                    TOPIC, isolation_level=isolation, columns=every.schema.names, latest_by_key=True
+                )
+                assert found.to_table().to_pylist() == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,11 @@ PLACE = PartitionId(TOPIC.topic_id, 0)
 FILE = FileReference(path="t/x", length=1, crc32c=1)
 
 
+@cache
+def compiled(text: str) -> Predicate:
+    return compile_predicate(text, TOPIC)
+
+
 def table_of(found: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
@@ -56,7 +62,7 @@ def test_each_value_of_a_column_is_wanted_as_sql_says(name: str) -> None:
     found = batch.to_pylist()
 
     for condition in SIMPLE[name]:
-        wanted = is_wanted(compile_predicate(condition.text, TOPIC), batch).to_pylist()
+        wanted = is_wanted(compiled(condition.text), batch).to_pylist()
         assert wanted == [condition.of(row) for row in found], condition.text
 
 
@@ -71,7 +77,7 @@ def test_statistics_skip_a_file_of_few_values_exactly_when_none_matches(
         files.append((batch_of(table), table.to_pylist()))
 
     for condition in SIMPLE[name]:
-        predicate = compile_predicate(condition.text, TOPIC)
+        predicate = compiled(condition.text)
         for batch, found in files:
             is_wanted_one = any(condition.of(row) for row in found)
             if is_wanted_one:
@@ -85,7 +91,7 @@ def test_each_row_is_wanted_as_sql_says(several: list[SqlCondition], found: list
     (batch,) = table_of(found).to_batches()
 
     for condition in several:
-        wanted = is_wanted(compile_predicate(condition.text, TOPIC), batch).to_pylist()
+        wanted = is_wanted(compiled(condition.text), batch).to_pylist()
         assert wanted == [condition.of(row) for row in batch.to_pylist()]
 
 
@@ -104,7 +110,7 @@ def test_no_wanted_row_is_in_a_skipped_file_even_after_compaction(
 
     for condition in several:
         if any(condition.of(row) for row in left):
-            assert is_read(compile_predicate(condition.text, TOPIC), batch)
+            assert is_read(compiled(condition.text), batch)
 
 
 @given(st.lists(conditions(), min_size=1, max_size=5), rows())
@@ -114,7 +120,7 @@ def test_the_statistics_of_a_single_row_tell_all_but_long_texts(several: list[Sq
     for condition in several:
         if "bytes" not in condition.text:
             is_one = condition.of(table.to_pylist()[0]) is True
-            assert is_read(compile_predicate(condition.text, TOPIC), batch_of(table)) == is_one
+            assert is_read(compiled(condition.text), batch_of(table)) == is_one
 
 
 def file_of(table: pa.Table, group_rows: int) -> DataFile:
@@ -145,7 +151,7 @@ def test_no_wanted_row_is_in_a_skipped_row_group(
     file, found = file_of(table, group_rows), table.to_pylist()
 
     for condition in several:
-        _, skipped = rows_read(compile_predicate(condition.text, TOPIC), file, found)
+        _, skipped = rows_read(compiled(condition.text), file, found)
         assert not any(condition.of(row) for row in skipped), condition.text
 
 
@@ -156,7 +162,7 @@ def test_row_groups_of_one_value_are_skipped_unless_it_matches(name: str) -> Non
     file, found = file_of(table, 1), table.to_pylist()
 
     for condition in SIMPLE[name]:
-        read, skipped = rows_read(compile_predicate(condition.text, TOPIC), file, found)
+        read, skipped = rows_read(compiled(condition.text), file, found)
         assert not any(condition.of(row) for row in skipped), condition.text
         if name not in ("bytes", "double", "single"):
             assert all(condition.of(row) or len(str(row[name])) > 32 for row in read), condition.text

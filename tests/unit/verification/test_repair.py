@@ -16,6 +16,7 @@ from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
 from eoslog.verification.findings import Kind, Severity
+from tests.unit.support.paused_processes import At, Died, die
 from tests.unit.verification.histories import faults, newest, partition, references, small_history
 from tests.unit.verification.test_corruptions import (
     DAMAGES,
@@ -151,10 +152,6 @@ def test_no_slot_and_no_data_file_is_ever_changed(store: Store) -> None:
     assert [each.kind for each in faults(store)] == ["data-missing"]
 
 
-class Died(BaseException):
-    """The process was killed."""
-
-
 class Mortal(Environment):
     """A process that dies when it has come to so many named points."""
 
@@ -164,17 +161,6 @@ class Mortal(Environment):
     def reached(self, crash_point: str) -> None:
         self.left -= 1
         if self.left < 0:
-            raise Died
-
-
-class MortalAt(Environment):
-    """A process that dies at one named point."""
-
-    def __init__(self, point: str) -> None:
-        self._point = point
-
-    def reached(self, crash_point: str) -> None:
-        if crash_point == self._point:
             raise Died
 
 
@@ -200,7 +186,7 @@ def test_a_repair_that_dies_between_two_checkpoints_leaves_the_first(store: Stor
     before = newest(store)
 
     with pytest.raises(Died):
-        list(Store(store.object_store, MortalAt("verification.repair.checkpoint_written")).admin.repair(found))
+        list(Store(store.object_store, At("verification.repair.checkpoint_written", die)).admin.repair(found))
 
     assert newest(store) == before + 1
     assert {done for _, done in repair(store)} <= {True}

@@ -12,6 +12,7 @@ from eoslog import InvalidOption, InvalidRequest, TopicPartition
 from eoslog.errors import GroupIdNotFound, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.environment import Environment
 from tests.unit.pyspark_eoslog.stream.world import held, produce, reader, rows, step
+from tests.unit.support.paused_processes import Died
 
 GROUP = "trips"
 
@@ -88,9 +89,6 @@ def test_a_source_that_dies_in_the_commit_leaves_it_done_or_to_the_next(
     produce(store, 1)
     stream = reader(store, groupId=GROUP)
     end = step(stream, stream.initialOffset())
-
-    class Died(BaseException):
-        pass
 
     def die(environment: Environment, crash_point: str) -> None:
         if crash_point == point:

@@ -33,30 +33,15 @@ from eoslog.errors import (
     UnsupportedSchema,
 )
 from eoslog.format.topic_schemas import stored_schema
-from eoslog.storage.environment import Environment
 from pyspark_eoslog.data_source import DefaultSource
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import Worker, acting_as, this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
+from tests.unit.pyspark_eoslog.write.sink.sinks import OnlyTask, told
+from tests.unit.support.paused_processes import Died, Mortal
 
 ROWS = StructType([StructField("carrier", StringType()), StructField("miles", LongType())])
-
-
-class OnlyTask:
-    """The context of a query's only task."""
-
-    query_id = "query"
-
-    @classmethod
-    def get(cls) -> OnlyTask:
-        return cls()
-
-    def partitionId(self) -> int:  # noqa: N802 - Spark's name
-        return 0
-
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
-        return {"sql.streaming.queryId": self.query_id, "streaming.sql.batchId": "0"}.get(name)
 
 
 @pytest.fixture
@@ -212,6 +197,7 @@ def test_a_store_that_was_removed_is_created_again_at_once(
     root: str, monkeypatch: pytest.MonkeyPatch, overwrite: bool, fails_before: bool
 ) -> None:
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    told("query")
     for _ in range(3):
         commits_a_row(root, EosLogWriter(options(root), ROWS, overwrite))
         assert eoslog.connect(root).scan("trips").record_count == 1
@@ -226,8 +212,9 @@ def test_a_store_that_was_removed_is_created_again_at_once(
 
 def test_a_stream_creates_a_store_that_was_removed_again(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    told("query")
     for number in range(3):
-        OnlyTask.query_id = f"query-{number}"
+        told(f"query-{number}")
         writer = EosLogStreamWriter(options(root, checkpointlocation=f"/checkpoint-{number}"), ROWS, overwrite=False)
         commits_a_row(root, writer)
         assert eoslog.connect(root).scan("trips").record_count == 1
@@ -272,18 +259,10 @@ def test_of_two_creators_one_wins_and_the_rows_of_the_other_must_fit(
 
 
 def test_a_writer_that_dies_after_the_creation_leaves_a_topic_for_the_next(root: str) -> None:
-    class Died(BaseException):
-        pass
-
-    class Mortal(Environment):
-        def reached(self, crash_point: str) -> None:
-            if crash_point == "spark.topic.created":
-                raise Died
-
     class MortalWorker(Worker):
         def connect(self, location: Any) -> eoslog.Store:
             store = super().connect(location)
-            store.environment = Mortal()
+            store.environment = Mortal("spark.topic.created")
             return store
 
     with acting_as(MortalWorker()), pytest.raises(Died):

@@ -34,6 +34,8 @@ from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 from pyspark_eoslog.write.tasks import TaskCommit
+from tests.unit.pyspark_eoslog.write.sink.sinks import OnlyTask, told
+from tests.unit.support.paused_processes import Died
 
 KNOWN = StructType(
     [StructField("id", LongType(), False), StructField("at", StructType([StructField("x", LongType())]))]
@@ -43,29 +45,10 @@ AT_Y = StructField("at", StructType([StructField("x", LongType()), StructField("
 WIDER = StructType([KNOWN["id"], AT_Y, NOTE])
 
 
-class OnlyTask:
-    """The context of a query's only task."""
-
-    batch_id = 0
-
-    @classmethod
-    def get(cls) -> OnlyTask:
-        return cls()
-
-    def partitionId(self) -> int:  # noqa: N802 - Spark's name
-        return 0
-
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
-        return {
-            "spark.jobGroup.id": "run",
-            "sql.streaming.queryId": "query",
-            "streaming.sql.batchId": str(self.batch_id),
-        }.get(name)
-
-
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[eoslog.Store]:
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    told("query")
     store = eoslog.connect(str(tmp_path / "store"))
     store.admin.create_topic("out", schema=arrow_schema(KNOWN.json()), spark_schema=KNOWN.json(), key="id")
     yield store
@@ -274,10 +257,6 @@ def test_a_job_without_rows_adds_its_columns_all_the_same(store: eoslog.Store) -
     assert store.admin.describe_topic("out").schema_version == 2
 
 
-class _Died(BaseException):
-    pass
-
-
 @pytest.mark.parametrize(("point", "version"), [("log.slot.before_put", 1), ("log.slot.claimed", 2)])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_driver_that_dies_leaves_columns_and_rows_or_neither(
@@ -288,14 +267,15 @@ def test_a_driver_that_dies_leaves_columns_and_rows_or_neither(
 
     def reached(crash_point: str) -> None:
         if crash_point == point:
-            raise _Died
+            raise Died
 
     for held in this_worker().stores.values():
         monkeypatch.setattr(held.store.environment, "reached", reached)
-    with contextlib.suppress(_Died):
+    with contextlib.suppress(Died):
         commit(planned, messages)
     monkeypatch.undo()
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    told("query")
     this_worker().forget_stores()
     survivor = eoslog.connect(store.url)
 

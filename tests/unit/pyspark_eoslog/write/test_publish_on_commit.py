@@ -18,7 +18,8 @@ from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import this_worker, verified_store
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
-from tests.unit.pyspark_eoslog.write.test_new_columns import OnlyTask, commit, written
+from tests.unit.pyspark_eoslog.write.sink.sinks import OnlyTask, told
+from tests.unit.pyspark_eoslog.write.test_new_columns import commit, written
 
 ROWS = StructType([StructField("id", LongType())])
 
@@ -26,6 +27,7 @@ ROWS = StructType([StructField("id", LongType())])
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[eoslog.Store]:
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    told("query")
     store = eoslog.connect(str(tmp_path / "store"))
     store.admin.create_topic("out", schema=ROWS, config=TopicConfig(publish="delta"))
     yield store

@@ -13,15 +13,10 @@ from eoslog.producer.producer import Producer
 from eoslog.store import Store
 from tests.unit.support.partitions import epoch_of, partition_of, state_of, write
 from tests.unit.support.paused_processes import Died, asleep_at, dies_at
-from tests.unit.support.world import FaultyStore, World
+from tests.unit.support.world import World, faulty
 
 DAY_MS = 24 * 3600 * 1000
 SLOTS = "__transaction_state/slot/"
-
-
-def faults(store: Store) -> FaultyStore:
-    assert isinstance(store.object_store, FaultyStore)
-    return store.object_store
 
 
 def with_a_transaction(store: Store) -> Producer:
@@ -43,13 +38,13 @@ def test_appends_that_the_store_refuses_leave_the_state_and_the_epoch_as_they_we
     write(store, "t", "open")
     before = store.read(lambda state, slot: (state.frozen_copy(), slot))
     other = world.process()
-    faults(other).deny(SLOTS)
+    faulty(other).deny(SLOTS)
     for _ in range(failures):
         with pytest.raises(StoreAccessDenied):
             other.producer("tx").init_transactions()
     assert store.read(lambda state, slot: (state, slot)) == before
 
-    faults(other).heal()
+    faulty(other).heal()
     other.producer("tx").init_transactions()
 
     assert epoch_of(store) == 2

@@ -13,16 +13,11 @@ from eoslog.admin.group_admin import GroupPartition, OffsetReset
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.reading import send
 from tests.unit.support.world import SLOTS, World, faulty
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
-
-
-def send(store: Store, *values: bytes, partition: int = 0, timestamp: int | None = None) -> None:
-    with store.producer() as producer:
-        for value in values:
-            producer.send("t", value, partition=partition, timestamp=timestamp)
 
 
 def hold_back(store: Store, *values: bytes) -> None:

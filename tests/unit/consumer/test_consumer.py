@@ -11,8 +11,8 @@ import pytest
 from eoslog import errors
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken
-from tests.unit.support.world import World
+from tests.unit.support.reading import T0, T1, assigned, send, taken
+from tests.unit.support.world import World, faulty
 
 
 def test_a_poll_gives_so_many_records_and_the_next_goes_on(store: Store) -> None:

@@ -12,8 +12,8 @@ from eoslog import errors
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken
-from tests.unit.support.world import SLOTS, World
+from tests.unit.support.reading import T0, T1, assigned, send, taken
+from tests.unit.support.world import SLOTS, World, faulty
 
 
 class KafkaOffset(NamedTuple):

@@ -6,8 +6,8 @@ import pytest
 
 from eoslog import errors
 from eoslog.store import Store
-from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken, transaction
-from tests.unit.support.world import World
+from tests.unit.support.reading import T0, T1, assigned, send, taken, transaction
+from tests.unit.support.world import World, faulty
 
 
 def test_a_consumer_refuses_snapshots_and_unknown_options(store: Store) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from eoslog.consumer.consumer import Consumer
 from eoslog.store import Store
-from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken
-from tests.unit.support.world import World
+from tests.unit.support.reading import T0, T1, assigned, send, taken
+from tests.unit.support.world import World, faulty
 
 LEAST_PAUSE_MS = 1_000
 

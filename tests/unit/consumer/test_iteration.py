@@ -13,8 +13,8 @@ from eoslog import errors
 from eoslog.consumer.consumer import Consumer
 from eoslog.store import Store
 from tests.unit.support.held import LONGEST_WAIT_S
-from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken
-from tests.unit.support.world import World, values
+from tests.unit.support.reading import T0, T1, assigned, send, taken
+from tests.unit.support.world import World, faulty, values
 
 
 def test_a_loop_gets_every_record_and_ends_after_the_timeout(store: Store, world: World) -> None:

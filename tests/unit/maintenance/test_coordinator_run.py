@@ -15,7 +15,7 @@ from eoslog.state.entries import TopicConfig
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
 from tests.unit.support.transactions import begun
-from tests.unit.support.world import FaultyStore, World
+from tests.unit.support.world import World, faulty
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -26,11 +26,6 @@ def until(world: World, duration_ms: int) -> Callable[[], bool]:
     """Stops a run when so much time has passed."""
     end_ms = world.time_ms + duration_ms
     return lambda: world.time_ms >= end_ms
-
-
-def faulty(store: Store) -> FaultyStore:
-    assert isinstance(store.object_store, FaultyStore)
-    return store.object_store
 
 
 # One run of everything

@@ -18,13 +18,6 @@ from tests.depth import examples
 from tests.unit.support.world import World
 
 
-@pytest.fixture
-def store(world: World) -> Store:
-    store = world.process()
-    store.admin.create_topic("t", partitions=2)
-    return store
-
-
 def write(store: Store, value: bytes) -> None:
     """One transaction with a row in each partition."""
     producer = store.producer("tx")

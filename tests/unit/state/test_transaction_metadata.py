@@ -12,20 +12,12 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import MAX_EPOCH
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import ProducerInitialized
-from eoslog.state.transaction_requests import InitProducerId
 from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
 from tests.unit.state.answers import reloaded
 from tests.unit.state.histories import History
+from tests.unit.state.test_init_producer_id import init_refused
 
 S = TransactionState
-
-
-def init_refused(history: History, expected: ProducerIdentity) -> type[Exception]:
-    return type(
-        history.refused(
-            lambda draft: InitProducerId("tx", timeout_ms=60_000, time_ms=history.now_ms, expected=expected).take(draft)
-        )
-    )
 
 
 @pytest.mark.scenario(80)

@@ -8,15 +8,9 @@ from eoslog.consumer.consumer import Consumer
 from eoslog.consumer.consumer_records import ConsumerRecord
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.unit.support.world import FaultyStore
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
-
-
-def faulty(store: Store) -> FaultyStore:
-    assert isinstance(store.object_store, FaultyStore)
-    return store.object_store
 
 
 def send(store: Store, *values: bytes, partition: int = 0, timestamp: int | None = None) -> None:

@@ -128,6 +128,10 @@ _LISTED = {
             "schemas": "List the schemas of the topic NAME, the first one first.",
             "delete": "Delete the topic NAME with all its rows.",
             "delete-records": "Delete the oldest records of the topic NAME, at most up to the last stable offset.",
+            "skip-damaged": (
+                "Leave out the rows of missing and damaged data files of the topic NAME, whose other rows can then be "
+                "read."
+            ),
         },
     ),
     "transactions": _Listed(

@@ -176,7 +176,9 @@ def test_a_prepared_transaction_outlives_the_errors_that_do_not_tell_of_its_end(
         assert b"flushed" in values(store)
 
 
-@pytest.mark.parametrize("error", [each for each in ENDS_THE_TRANSACTION if each is not errors.StoreAccessDenied])
+@pytest.mark.parametrize(
+    "error", [each for each in ENDS_THE_TRANSACTION if not issubclass(each, errors.StoreAccessDenied)]
+)
 @pytest.mark.parametrize("call", ["init", "abort"])
 def test_an_error_that_refuses_an_init_or_an_abort_ends_the_producer(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: type[errors.EosLogError], call: str

@@ -16,6 +16,7 @@ import pytest
 from eoslog.errors import CorruptRecord
 from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.state.group_entries import GroupDeleted
+from eoslog.state.partition_state import SkippedRows
 from eoslog.state.store_state import SchemaVersion
 from eoslog.state.transaction_entries import QueryVersion
 from tests.unit.state.histories import TOPIC_ID, History, offsets_of
@@ -70,6 +71,7 @@ def bodies() -> dict[str, bytes]:
     history.job("first run", history.staged(task=0))
     after = QueryVersion(query_id="before", version=3)
     history.job("second run", history.staged(task=0), version=7, query_id="query", after=after, **WORK)
+    history.partition().skipped = (SkippedRows(base_offset=0, end_offset=1, rows=1, slot=3),)
     return {part.name: part.encode() for part in parts(history.state, history.slot)}
 
 

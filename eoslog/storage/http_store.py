@@ -16,11 +16,13 @@ from functools import partial
 from hashlib import sha256
 from typing import Protocol, TypeVar
 
-from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.errors import EosLogError, PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
 from eoslog.storage import tracing
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.host_queue import HostQueue
+from eoslog.storage.http_connections import PARALLEL_REQUESTS
+from eoslog.storage.http_options import HttpOptions
 from eoslog.storage.library_threads import run_all_to_their_end
 from eoslog.storage.object_store import (
     ObjectInfo,
@@ -38,7 +40,6 @@ from eoslog.storage.request_log import TimedRequest
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-PARALLEL_REQUESTS = 32
 _PAGE = 1000
 _LONGEST_WAIT_MS = 5_000
 _TURN_PATIENCE_MS = 5_000
@@ -116,17 +117,26 @@ class HttpStore(ObjectStore):
 
     tail_bytes = 64 * 1024
     reads_at_once = 16
+    lists_only_directories = False
+    """True if a LIST needs a prefix that ends in ``/`` (S3 Express)."""
     service: str
     """The name of the cloud's service."""
 
-    def __init__(
-        self, url: str, key_prefix: str, environment: Environment, *, max_attempts: int, retry_base_ms: int
-    ) -> None:
-        super().__init__(url, StoreClock(environment))
-        self._key_prefix = key_prefix
+    def __init__(self, bucket_url: str, prefix: str, environment: Environment, options: HttpOptions) -> None:
+        """
+        Args:
+            bucket_url: the URL of the bucket as users write it, without a slash at its end.
+            prefix: the path of the root in the bucket.
+        """
+        prefix = prefix.strip("/")
+        if prefix:
+            check_path(prefix)
+        super().__init__(f"{bucket_url}/{prefix}".rstrip("/"), StoreClock(environment))
+        self._key_prefix = f"{prefix}/" if prefix else ""
         self._environment = environment
-        self._max_attempts = max_attempts
-        self._backoff = Backoff(retry_base_ms, _LONGEST_WAIT_MS)
+        self._options = options
+        self._bucket_url = bucket_url
+        self._backoff = Backoff(options.retry_base_ms, _LONGEST_WAIT_MS)
         self._transports: dict[int, Transport] = {}
         """Transports by ``forks()``. A child never uses its parent's connections: both would read the same answers."""
 
@@ -135,11 +145,19 @@ class HttpStore(ObjectStore):
         """Return a transport that has no connections yet."""
 
     @abstractmethod
+    def _outcome(self, answer: Answer) -> PutOutcome | None:
+        """Return the outcome of a put-if-absent that an answer without success tells; None if it tells none."""
+
+    @abstractmethod
     def _put_request(self, key: str, body: bytes, *, if_absent: bool) -> Request: ...
 
     @abstractmethod
     def _get_request(self, key: str, byte_range: str | None) -> Request:
         """Return the request for an object, or for the bytes that the header ``Range`` names."""
+
+    def _is_directory(self, answer: Answer) -> bool:
+        """Return True if a GET found a directory. Some clouds keep directories beside objects."""
+        return False
 
     @abstractmethod
     def _delete_request(self, key: str) -> Request: ...
@@ -201,8 +219,8 @@ class HttpStore(ObjectStore):
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
-        # A list without order has whole directories only, and cannot start after a path.
-        asked = prefix if self.lists_in_order else prefix[: prefix.rfind("/") + 1]
+        asked = prefix[: prefix.rfind("/") + 1] if self.lists_only_directories else prefix
+        # A list without order cannot start after a path.
         after = self._key_prefix + start_after if start_after and self.lists_in_order else ""
         found = 0
         for page in self._pages(asked, start_after=after, limit=limit):
@@ -210,12 +228,10 @@ class HttpStore(ObjectStore):
                 path = entry.path[len(self._key_prefix) :]
                 if not path.startswith(prefix) or path <= start_after or path.endswith("/"):
                     continue
-                if limit is not None and found >= limit:
-                    return
                 found += 1
                 yield ObjectInfo(path, entry.size, entry.last_modified_ms)
-            if limit is not None:
-                return
+                if found == limit:
+                    return
 
     def list_directories(self, prefix: str) -> Sequence[str]:
         check_directory(prefix)
@@ -232,6 +248,16 @@ class HttpStore(ObjectStore):
 
         self._environment.uninterrupted(in_order)
 
+    def delete_many(self, paths: Sequence[str]) -> None:
+        self._run_all([partial(self._delete, path, self._key(path)) for path in paths])
+
+    def holds(self, other: ObjectStore) -> bool:
+        return (
+            isinstance(other, HttpStore)
+            and (other._bucket_url, other._options.endpoint_url) == (self._bucket_url, self._options.endpoint_url)
+            and other._key_prefix.startswith(self._key_prefix)
+        )
+
     @property
     def location(self) -> str:
         """The address of the root. A copy of the store may have the same URL at another server."""
@@ -245,13 +271,12 @@ class HttpStore(ObjectStore):
     def _put_if_absent(self, path: str, key: str, body: bytes) -> PutOutcome:
         request = self._put_request(key, body, if_absent=True)
         answer = self._send(request, path)
-        if answer.status == 412:
-            return PutOutcome.EXISTS
-        if answer.status == 409:
-            return PutOutcome.CONFLICT
+        outcome = self._outcome(answer)
+        if outcome is not None:
+            return outcome
         if answer.status == 501:
             raise PutIfAbsentUnsupported(
-                f"{self.url} answered {answer} to a put with If-None-Match, so it cannot hold a store;"
+                f"{self.url} answered {answer} to a conditional put, so it cannot hold a store;"
                 " use an object store that supports conditional writes."
             )
         self._check(request, answer, path)
@@ -266,7 +291,7 @@ class HttpStore(ObjectStore):
 
         def attempt() -> None:
             answer = self._send(request, path)
-            if answer.status != 412:
+            if self._outcome(answer) is not PutOutcome.EXISTS:
                 self._check(request, answer, path)
             # The name is unique, so an earlier attempt that got no answer has landed. Compare to be sure.
             elif self._get(path, key).body != body:
@@ -285,6 +310,8 @@ class HttpStore(ObjectStore):
             if answer.status == 416:
                 return StoredObject(b"", 0)
             self._check(request, answer, path)
+            if self._is_directory(answer):
+                raise ObjectNotFound(path)
             last_modified_ms = _date_ms(answer.headers.get("last-modified"))
             if last_modified_ms is None or "content-length" not in answer.headers:
                 raise StoreUnavailable(
@@ -360,6 +387,8 @@ class HttpStore(ObjectStore):
             answer = self._send_once(transport, request, path)
             if answer.status >= 300 and transport.amends(answer, amendments):
                 answer = self._send_once(transport, request, path)
+        except EosLogError:
+            raise
         except Exception as error:
             raise self._silence(error, path) from error
         return answer
@@ -397,7 +426,7 @@ class HttpStore(ObjectStore):
                 return attempt()
             except StoreUnavailable:
                 failures += 1
-                if failures >= self._max_attempts:
+                if failures >= self._options.max_attempts:
                     raise
             self._environment.sleep_ms(self._backoff.pause_ms(failures, (1 + self._environment.jitter()) / 2))
 

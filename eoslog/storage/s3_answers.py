@@ -1,18 +1,17 @@
-"""The answers of S3: their XML, and the meaning of a refusal and of silence."""
+"""The answers of S3: the meaning of a refusal and of silence."""
 
 from __future__ import annotations
 
 import ssl
 from urllib.parse import urlsplit
-from xml.etree import ElementTree
 
 from botocore import exceptions as boto  # type: ignore[import-untyped]
 
 from eoslog.errors import InvalidOption, NotAStore, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.http_store import Answer
 from eoslog.storage.object_store import ObjectNotFound
+from eoslog.storage.xml_answers import detail_of_error
 
-_LONGEST_XML = 16 * 1024 * 1024
 _TRANSIENT_CODES = frozenset(
     {
         "BadDigest",
@@ -77,34 +76,6 @@ _CONFIGURATION_ERRORS = (
     boto.ConfigParseError,
     boto.ConfigNotFound,
 )
-
-
-def xml_of(answer: Answer, name: str) -> ElementTree.Element:
-    """Return the root of an answer's XML. Raise ``ValueError`` if it has another form or another name."""
-    root = _parsed(answer.body)
-    if root.tag.rpartition("}")[2] != name:
-        raise ValueError(f"{root.tag[:100]!r}")
-    return root
-
-
-def _parsed(body: bytes) -> ElementTree.Element:
-    # The server is not trusted. Entities that a document declares may expand without limit. As text, the document has
-    # no other encoding, in which the declaration would look different.
-    text = body.decode("utf-8-sig")
-    if len(text) > _LONGEST_XML or "<!DOCTYPE" in text:
-        raise ValueError("a long document, or one with a document type")
-    try:
-        return ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise ValueError(str(error)) from error
-
-
-def detail_of_error(body: bytes, name: str) -> str:
-    """Return an element of an error, such as ``Code``; empty if it is missing or the body has another form."""
-    try:
-        return _parsed(body).findtext(f".//{{*}}{name}") or ""
-    except ValueError:
-        return ""
 
 
 def region_in(answer: Answer) -> str:

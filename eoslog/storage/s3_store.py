@@ -14,10 +14,11 @@ from xml.sax.saxutils import escape
 from eoslog.errors import InvalidOption, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.environment import Environment
 from eoslog.storage.http_store import Answer, HttpStore, Page, Request
-from eoslog.storage.object_store import ObjectInfo, ObjectStore, check_path
-from eoslog.storage.s3_answers import meaning_of_refusal, meaning_of_silence, xml_of
+from eoslog.storage.object_store import ObjectInfo, PutOutcome
+from eoslog.storage.s3_answers import meaning_of_refusal, meaning_of_silence
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.s3_transport import S3Transport
+from eoslog.storage.xml_answers import text_of, xml_of
 
 _DIRECTORY_BUCKET = "--x-s3"
 _MOST_DELETED = 1000
@@ -32,30 +33,15 @@ class S3Store(HttpStore):
     def __init__(self, bucket: str, prefix: str, environment: Environment, options: S3Options | None = None) -> None:
         if not bucket:
             raise InvalidOption("An S3 URL names a bucket: s3://bucket/prefix.")
-        prefix = prefix.strip("/")
-        if prefix:
-            check_path(prefix)
         self._options = options or S3Options()
-        super().__init__(
-            f"s3://{bucket}/{prefix}".rstrip("/"),
-            f"{prefix}/" if prefix else "",
-            environment,
-            max_attempts=self._options.max_attempts,
-            retry_base_ms=self._options.retry_base_ms,
-        )
+        super().__init__(f"s3://{bucket}", prefix, environment, self._options)
         # A directory bucket (S3 Express) lists only whole directories, and does not support start-after.
         self.lists_in_order = not bucket.endswith(_DIRECTORY_BUCKET)
+        self.lists_only_directories = not self.lists_in_order
         self._bucket = bucket
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r}, {self._options!r})"
-
-    def holds(self, other: ObjectStore) -> bool:
-        return (
-            isinstance(other, S3Store)
-            and (other._bucket, other._options.endpoint_url) == (self._bucket, self._options.endpoint_url)
-            and other._key_prefix.startswith(self._key_prefix)
-        )
 
     def unfinished_uploads(self) -> Iterator[str]:
         query = {"uploads": "", "prefix": self._key_prefix}
@@ -64,17 +50,18 @@ class S3Store(HttpStore):
             answer = self._environment.uninterrupted(partial(self._answer, request, ""))
             with self._understood("the list of uploads"):
                 root = xml_of(answer, "ListMultipartUploadsResult")
-                keys = [_text(upload, "Key") for upload in root.iterfind("{*}Upload")]
+                keys = [text_of(upload, "Key") for upload in root.iterfind("{*}Upload")]
                 is_last = not _is_truncated(root)
                 if not is_last:
-                    query["key-marker"] = _text(root, "NextKeyMarker")
-                    query["upload-id-marker"] = _text(root, "NextUploadIdMarker")
+                    query["key-marker"] = text_of(root, "NextKeyMarker")
+                    query["upload-id-marker"] = text_of(root, "NextUploadIdMarker")
             for key in keys:
                 yield key[len(self._key_prefix) :]
             if is_last:
                 return
 
     def delete_many(self, paths: Sequence[str]) -> None:
+        # One request deletes many objects.
         keys = [self._key(path) for path in paths]
         self._run_all(
             [partial(self._delete_batch, keys[at : at + _MOST_DELETED]) for at in range(0, len(keys), _MOST_DELETED)]
@@ -108,6 +95,9 @@ class S3Store(HttpStore):
     def _new_transport(self) -> S3Transport:
         return S3Transport(self._bucket, self._options)
 
+    def _outcome(self, answer: Answer) -> PutOutcome | None:
+        return {412: PutOutcome.EXISTS, 409: PutOutcome.CONFLICT}.get(answer.status)
+
     def _put_request(self, key: str, body: bytes, *, if_absent: bool) -> Request:
         headers = {**self._options.headers_of_puts, **({"If-None-Match": "*"} if if_absent else {})}
         return Request("PUT", "PutObject", "PUT", key, headers=headers, body=body)
@@ -133,28 +123,20 @@ class S3Store(HttpStore):
         decoded = unquote_plus if root.findtext("{*}EncodingType") == "url" else str
         objects = [
             ObjectInfo(
-                decoded(_text(each, "Key")),
-                int(_text(each, "Size")),
-                int(datetime.fromisoformat(_text(each, "LastModified")).timestamp() * 1000),
+                decoded(text_of(each, "Key")),
+                int(text_of(each, "Size")),
+                int(datetime.fromisoformat(text_of(each, "LastModified")).timestamp() * 1000),
             )
             for each in root.iterfind("{*}Contents")
         ]
-        directories = [decoded(_text(each, "Prefix")) for each in root.iterfind("{*}CommonPrefixes")]
-        return Page(objects, directories, _text(root, "NextContinuationToken") if _is_truncated(root) else "")
+        directories = [decoded(text_of(each, "Prefix")) for each in root.iterfind("{*}CommonPrefixes")]
+        return Page(objects, directories, text_of(root, "NextContinuationToken") if _is_truncated(root) else "")
 
     def _refusal(self, request: Request, answer: Answer, path: str) -> Exception:
         return meaning_of_refusal(answer, request.operation, self.url, path, of_an_object=bool(request.key))
 
     def _silence(self, error: Exception, path: str) -> Exception:
         return meaning_of_silence(error, self.url, path)
-
-
-def _text(parent: Element, name: str) -> str:
-    """Return the text of an element. Raise ``ValueError`` if there is none."""
-    found = parent.findtext(f"{{*}}{name}")
-    if not found:
-        raise ValueError(f"no {name}")
-    return found
 
 
 def _is_truncated(page: Element) -> bool:

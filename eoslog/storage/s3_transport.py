@@ -6,10 +6,7 @@ CPU time as the signature and the exchange.
 
 from __future__ import annotations
 
-import http.client
 import threading
-from collections import deque
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +23,8 @@ from botocore.session import Session  # type: ignore[import-untyped]
 from botocore.utils import validate_region_name  # type: ignore[import-untyped]
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from eoslog.storage.http_store import PARALLEL_REQUESTS, Answer, Request
+from eoslog.storage.http_connections import PARALLEL_REQUESTS, HttpConnections, PlainExchange
+from eoslog.storage.http_store import Answer, Request
 from eoslog.storage.s3_answers import detail_of_error, region_in
 from eoslog.storage.s3_options import S3Options
 
@@ -39,28 +37,16 @@ _OTHER_REGION_CODES = frozenset(
 _OTHER_REGION_STATUSES = (301, 302, 307)
 
 
-class _PlainExchange:
-    """The exchange of http.client. urllib3's takes more CPU time, for functions that no request needs."""
-
-    request = http.client.HTTPConnection.request
-    putrequest = http.client.HTTPConnection.putrequest
-    putheader = http.client.HTTPConnection.putheader
-    getresponse = http.client.HTTPConnection.getresponse
-
-
-class _HttpConnection(AWSConnection, _PlainExchange, HTTPConnection):  # type: ignore[misc]
+class _HttpConnection(AWSConnection, PlainExchange, HTTPConnection):  # type: ignore[misc]
     """A connection that sends the headers together with a body of ``bytes``, and knows ``Expect: 100-continue``."""
 
 
-class _HttpsConnection(AWSConnection, _PlainExchange, HTTPSConnection):  # type: ignore[misc]
+class _HttpsConnection(AWSConnection, PlainExchange, HTTPSConnection):  # type: ignore[misc]
     """An ``_HttpConnection`` over TLS."""
 
 
-class _Connections:
-    """The connections to the server of a bucket. urllib3 opens them, through a proxy if the environment names one.
-
-    They are kept here, because urllib3's own pool has a lock. A child may be forked while another thread holds it.
-    """
+class _Connections(HttpConnections):
+    """The connections to the server of a bucket, with botocore's certificates and proxies."""
 
     def __init__(self, session: Any, url: str, read_timeout_s: float) -> None:
         """
@@ -69,49 +55,15 @@ class _Connections:
         """
         proxy_url = session._proxy_config.proxy_url_for(url)
         # A copy: botocore's own requests, such as those for credentials of a session, need urllib3's connections.
-        self._pool = copy(session._get_connection_manager(url, proxy_url).connection_from_url(url))
-        session._setup_ssl_cert(self._pool, url, session._verify)
-        self._pool.ConnectionCls = _HttpsConnection if url.startswith("https:") else _HttpConnection
-        self._is_forwarded = proxy_url is not None and url.startswith("http:")
-        """True if requests go to a proxy and not through a tunnel. They have the whole URL, then."""
-        self._read_timeout_s = read_timeout_s
-        self._idle: deque[Any] = deque(maxlen=PARALLEL_REQUESTS)
+        pool = copy(session._get_connection_manager(url, proxy_url).connection_from_url(url))
+        session._setup_ssl_cert(pool, url, session._verify)
+        pool.ConnectionCls = _HttpsConnection if url.startswith("https:") else _HttpConnection
+        is_forwarded = proxy_url is not None and url.startswith("http:")
+        super().__init__(pool, is_forwarded=is_forwarded, read_timeout_s=read_timeout_s)
 
-    def exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview | None
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request once, and return the status, the headers by their names in lower case, and the body."""
-        if self._is_forwarded:
-            headers = {**self._pool.proxy_headers, **headers}
-        else:
-            url = "/" + url.split("/", 3)[3]
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._pool._new_conn()
-        try:
-            if not connection.is_connected:
-                self._open(connection)
-            connection.request(method, url, body, headers)
-            found = connection.getresponse()
-            answer = found.status, {name.lower(): value for name, value in found.getheaders()}, found.read()
-        except BaseException:
-            # A late answer would be taken for the answer to the next request.
-            connection.close()
-            raise
-        if connection._response_received:
-            # A refusal came instead of the leave to send the body. The server may still wait for the body.
-            connection.close()
-        self._idle.append(connection)
-        return answer
-
-    def _open(self, connection: Any) -> None:
-        connection.close()
-        if self._pool.proxy is None or self._is_forwarded:
-            connection.connect()
-        else:
-            self._pool._prepare_proxy(connection)
-        connection.sock.settimeout(self._read_timeout_s)
+    def _is_reusable(self, connection: Any) -> bool:
+        # A refusal came instead of the leave to send the body. The server may still wait for the body.
+        return not connection._response_received
 
 
 _loader = cache(create_loader)

@@ -42,7 +42,7 @@ import eoslog
 from benchmarks.arguments import existing_directory, not_negative, positive
 from benchmarks.delay import Delay, delayed
 from benchmarks.writer_process import Job, Report, Window, sleep_until
-from tests.s3.servers import S3ServerMissing, real_s3_server
+from tests.s3.servers import ServerMissing, real_s3_server
 
 BEGIN_LIMIT_S = 300.0
 """A case has failed if not all of its writers have made a commit after this time."""
@@ -140,7 +140,7 @@ NewStore: TypeAlias = Callable[[Case], Target]
 
 @contextmanager
 def s3_stores() -> Iterator[NewStore]:
-    """Start a real S3 server and a proxy. Raises ``S3ServerMissing``. Both end with the block."""
+    """Start a real S3 server and a proxy. Raises ``ServerMissing``. Both end with the block."""
     with real_s3_server() as server, delayed(server.endpoint_url) as proxy:
 
         def new_store(case: Case) -> Target:
@@ -408,7 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             try:
                 new_store = stack.enter_context(s3_stores())
-            except S3ServerMissing as error:
+            except ServerMissing as error:
                 sys.exit(f"{error}\nOr measure a local directory with --store local.")
         # An interrupt shows the cases that were measured.
         stack.callback(console.print, table)

@@ -83,13 +83,13 @@ def local_writers(processes: int) -> Mapping[str, float]:
 
 def s3_writers(*, processes: int = 1, threads: int = 1, put_ms: float, other_ms: float) -> Mapping[str, float]:
     from benchmarks.object_store_writers import Case, s3_stores
-    from tests.s3.servers import S3ServerMissing
+    from tests.s3.servers import ServerMissing
 
     case = Case(processes=processes, threads=threads, put_ms=put_ms, other_ms=other_ms)
     try:
         with s3_stores() as new_store:
             return writers(f"S3, {case.writers}, {case.delays} ms", case, new_store, S3_S)
-    except S3ServerMissing as error:
+    except ServerMissing as error:
         raise Missing(str(error)) from error
 
 

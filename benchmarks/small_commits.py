@@ -24,7 +24,7 @@ from benchmarks.delay import Delay, delayed
 from eoslog import Store, TopicPartition
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.sealing import seal_now
-from tests.s3.servers import S3Server, S3ServerMissing, real_s3_server
+from tests.s3.servers import S3Server, ServerMissing, real_s3_server
 
 PARTITIONS = 100
 CONFIGS = {
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with real_s3_server() as server, delayed(server.endpoint_url) as proxy:
             columns = [Bench(server, proxy, config, options).run() for config in CONFIGS.values()]
-    except S3ServerMissing as error:
+    except ServerMissing as error:
         sys.exit(str(error))
     local = [[f"{local_commit(config):.2f}" for config in CONFIGS.values()] for _ in range(3)]
     table = Table("", *CONFIGS)

@@ -30,10 +30,8 @@ if [ "$action" != with ] && [ -n "${2:-}" ]; then
     directory=$(cd "$2" && pwd)
 fi
 
-fail() {
-    echo "$1" >&2
-    exit 1
-}
+# shellcheck source=server_functions.sh
+. "$repository/conf/server_functions.sh"
 
 binary() {
     local built=$repository/.cache/s3/bin/$version/versitygw
@@ -47,36 +45,13 @@ binary() {
     elif [ "$action" = find ]; then
         fail "There is no S3 server on this machine: \`make s3\` builds one with Go 1.25 or later."
     else
-        build "$built"
+        install_with_go "an S3 server" "$module" cmd/versitygw "$built"
         echo "$built"
     fi
 }
 
-build() {
-    local place
-    command -v go >/dev/null || fail "There is no S3 server: install versitygw $version or later (its releases have packages), or Go 1.25 or later to build it."
-    echo "Building versitygw $version with Go (two to five minutes, once)" >&2
-    place=$(dirname "$1")
-    mkdir -p "$place/new.$$"
-    trap 'rm -rf "$place/new.$$"' EXIT
-    # Go checks all modules against its public log of checksums; the second check holds where that is switched off.
-    GOBIN=$place/new.$$ CGO_ENABLED=0 go install "$module/cmd/versitygw@$version" >&2 ||
-        fail "versitygw $version could not be built; see above."
-    go version -m "$place/new.$$/versitygw" | grep -qF "$checksum" || fail "$module $version is not the one that is pinned here."
-    mv "$place/new.$$/versitygw" "$1"
-    rmdir "$place/new.$$"
-    trap - EXIT
-}
-
-is_running() {
-    local pid
-    # Without -ww the line is cut at COLUMNS.
-    pid=$(cat "$directory/${1:-s3}.pid" 2>/dev/null) &&
-        ps -ww -o args= -p "$pid" | grep -F -e "$directory/data" -e "$directory/iam" >/dev/null
-}
-
 start() {
-    if is_running; then
+    if is_running s3; then
         return
     fi
     local server port iam_port=""
@@ -89,52 +64,24 @@ start() {
     if [ "$action" = run-with-iam ]; then
         mkdir -p "$directory/iam"
         # The path of a socket may have 108 characters, so it is told from the directory that the S3 server goes to.
-        launch iam iam --dir "$directory/iam" --private-ports ../iam.socket
+        launch_server iam iam --dir "$directory/iam" --private-ports ../iam.socket
         iam_port=$port
         until [ -S "$directory/iam.socket" ]; do
             is_running iam || fail "The IAM service did not start: $(tail -n 3 "$directory/iam.log")"
             sleep 0.1
         done
-        launch s3 --iam-standalone-endpoint ../iam.socket posix "$directory/data"
+        launch_server s3 --iam-standalone-endpoint ../iam.socket posix "$directory/data"
     else
-        launch s3 posix "$directory/data"
+        launch_server s3 posix "$directory/data"
     fi
     write_environment "$port" "$iam_port"
 }
 
-# launch NAME ARGUMENT…: start the server on a free port, $port from then on; its process id stands in DIR/NAME.pid.
-launch() {
+# launch_server NAME ARGUMENT…: launch the binary on a free port.
+launch_server() {
     local name=$1
     shift
-    for _ in 1 2 3 4 5 6 7 8; do
-        port=$((20000 + RANDOM % 12000))
-        (cd "$directory/data" && exec "$server" --port "127.0.0.1:$port" --keep-alive --quiet "$@") \
-            </dev/null >"$directory/$name.log" 2>&1 &
-        echo $! >"$directory/$name.pid"
-        if answers "$port" "$name"; then
-            return
-        fi
-        kill "$!" 2>/dev/null || true
-    done
-    fail "The S3 server did not start: $(tail -n 3 "$directory/$name.log")"
-}
-
-random() {
-    od -An -N "$1" -tx1 /dev/urandom | tr -d ' \n'
-}
-
-answers() {
-    for _ in $(seq 300); do
-        is_running "$2" || return 1
-        # A port that somebody else has answers too, so the server must outlive the answer.
-        if (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then
-            sleep 0.2
-            is_running "$2"
-            return
-        fi
-        sleep 0.1
-    done
-    return 1
+    launch "$name" "$server" --port 127.0.0.1:%PORT% --keep-alive --quiet "$@"
 }
 
 write_environment() {
@@ -157,24 +104,8 @@ stop() {
     rm -f "$directory/environment"
 }
 
-end() {
-    if is_running "$1"; then
-        local pid
-        pid=$(cat "$directory/$1.pid")
-        kill "$pid"
-        for _ in $(seq 50); do
-            is_running "$1" || break
-            sleep 0.1
-        done
-        if is_running "$1"; then
-            kill -KILL "$pid"
-        fi
-    fi
-    rm -f "$directory/$1.pid"
-}
-
 show() {
-    is_running || fail "No S3 server runs with its data in $directory."
+    is_running s3 || fail "No S3 server runs with its data in $directory."
     cat <<EOF
 An S3 server runs at $(sed -n 's/.*AWS_ENDPOINT_URL=//p' "$directory/environment"), with the bucket "$bucket". To use it:
   . $directory/environment
@@ -190,27 +121,12 @@ case $action in
         ;;
     stop) stop ;;
     run | run-with-iam)
-        if [ -n "${2:-}" ]; then
-            trap stop EXIT
-            started=started
-        else
-            mkdir -p "$directory"
-            directory=$(mktemp -d "$directory/run-XXXXXX")
-            trap 'stop; rm -rf "$directory"' EXIT
-            started=$directory
-        fi
-        start
-        echo "$started"
-        cat >/dev/null
+        run_until_input_ends "${2:-}"
         ;;
     show) show ;;
     with)
         shift
-        is_running || trap stop EXIT
-        start
-        # shellcheck source=/dev/null
-        . "$directory/environment"
-        "$@"
+        run_with s3 "$@"
         ;;
     *) fail "$action is no action of $0; valid are find, install, start, stop, run, run-with-iam, show and with." ;;
 esac

@@ -59,6 +59,14 @@ def connect(
     anon: bool | None = None,
     server_side_encryption: str | None = None,
     sse_kms_key_id: str | None = None,
+    key_file: str | None = None,
+    account: str | None = None,
+    account_key: str | None = None,
+    sas_token: str | None = None,
+    tenant_id: str | None = None,
+    client_id: str | None = None,
+    client_secret: str | None = None,
+    credentials: str | None = None,
     connect_timeout_ms: Count | None = None,
     read_timeout_ms: Count | None = None,
     max_attempts: Count | None = None,
@@ -68,24 +76,36 @@ def connect(
     """Return the store at a URL. The first use of the store sends the first request.
 
     Args:
-        url: a local path (also a ``Path``), ``s3://bucket/prefix``, or ``memory://name`` (within this process).
+        url: a local path (also a ``Path``), ``s3://bucket/prefix``, ``gs://bucket/prefix``,
+            ``abfss://container@account.dfs.core.windows.net/prefix``, ``az://container/prefix``, or ``memory://name``
+            (within this process).
         create: if False, ``create_topic`` raises ``NotAStore`` where no store exists. Otherwise it creates the store.
             Then a mistyped URL becomes a new store.
         log_config: settings of the log; if None, they come from ``settings``.
         settings: defaults for everything that is not an argument. If None, they are read from the file that
             ``EOSLOG_CONFIG`` names and from the environment.
-        endpoint_url: S3: the URL of a server other than Amazon's.
+        endpoint_url: clouds: the URL of a server other than the cloud's.
         key, secret, token: S3: the credentials. Without them the environment, the profile or the instance's role gives
             them.
         region, profile: S3: the region, and the profile with the credentials.
-        anon: S3: send requests without credentials.
+        token: Google, Azure: an access token, which is never renewed. Without credentials Google's application default
+            credentials count. In Azure it is the variables of its command line, or the identity of the machine.
+        anon: clouds: send requests without credentials.
         server_side_encryption: S3: the header ``x-amz-server-side-encryption`` of each put: ``AES256``, ``aws:kms`` or
             ``aws:kms:dsse``. Default: the bucket's.
         sse_kms_key_id: S3: the key of KMS that encrypts. Default: the bucket's.
-        connect_timeout_ms, read_timeout_ms: S3: how long a request waits for a connection (5,000 ms) and for bytes
+        key_file: Google: a JSON file with the key of a service account or with a workload identity federation.
+        account: Azure: the storage account, where the URL does not name it.
+        account_key, sas_token: Azure: the account's key or a shared access signature.
+        tenant_id, client_id, client_secret: Azure: a service principal. ``client_id`` alone is a managed identity that
+            the user assigned.
+        credentials: clouds: the function ``module:function`` that gives the credentials. Each process imports it and
+            calls it with the URL. It returns a mapping, such as ``{"token": …, "expires_at_ms": …}``, or an object of
+            the cloud's own library: a botocore session, credentials of google-auth, a credential of azure-identity.
+        connect_timeout_ms, read_timeout_ms: clouds: how long a request waits for a connection (5,000 ms) and for bytes
             (30,000 ms).
-        max_attempts: S3: the largest number of attempts of a request that may be repeated (6).
-        retry_base_ms: S3: the wait before the first retry (ms; 100). It doubles up to 5 s.
+        max_attempts: clouds: the largest number of attempts of a request that may be repeated (6).
+        retry_base_ms: clouds: the wait before the first retry (ms; 100). It doubles up to 5 s.
         fsync: local disk: if False, a write that has returned may not survive a power failure. The default is True.
 
     Raises:
@@ -118,6 +138,14 @@ def connect(
         "anon": anon,
         "server_side_encryption": server_side_encryption,
         "sse_kms_key_id": sse_kms_key_id,
+        "key_file": key_file,
+        "account": account,
+        "account_key": account_key,
+        "sas_token": sas_token,
+        "tenant_id": tenant_id,
+        "client_id": client_id,
+        "client_secret": client_secret,
+        "credentials": credentials,
         "connect_timeout_ms": connect_timeout_ms,
         "read_timeout_ms": read_timeout_ms,
         "max_attempts": max_attempts,

@@ -1,4 +1,4 @@
-"""Object stores for tests: a local directory, memory, and S3 against servers that the session starts."""
+"""Object stores for tests: a local directory, memory, and clouds against servers that the session starts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import pytest
 from eoslog.log.replica import LogConfig
 from eoslog.producer import exit_flush
 from eoslog.storage.environment import Environment
+from eoslog.storage.http_store import HttpStore
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.s3_store import S3Store
+from tests.clouds.servers import AzureServer, CloudServer, GcsServer, azure_server, cloud_store_at, gcs_server
 from tests.depth import register_profiles
 from tests.fault_proxy import FaultProxy
-from tests.s3.servers import S3Server, S3ServerMissing, pretended_s3_server, real_s3_server
+from tests.s3.servers import S3Server, ServerMissing, pretended_s3_server, real_s3_server
 
 register_profiles()
 
@@ -101,7 +103,7 @@ def real_server() -> Iterator[S3Server]:
     try:
         with real_s3_server() as server:
             yield server
-    except S3ServerMissing as error:
+    except ServerMissing as error:
         pytest.skip(str(error))
 
 
@@ -136,19 +138,76 @@ def faulty_s3_store(fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str
     return s3_store_at(s3_server.behind(fault_proxy.url), s3_bucket, environment)
 
 
-@pytest.fixture(
-    params=[
-        "local",
-        "memory",
-        pytest.param("moto", marks=[pytest.mark.s3, pytest.mark.slow]),
-        pytest.param("real", marks=pytest.mark.s3),
-    ]
-)
+@pytest.fixture(scope="session")
+def gs_server() -> Iterator[GcsServer]:
+    """A server with the interface of Google Cloud Storage; a test that asks for it is skipped where there is none."""
+    try:
+        with gcs_server() as server:
+            yield server
+    except ServerMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def az_server() -> Iterator[AzureServer]:
+    """A server with the interface of Azure Blob Storage; a test that asks for it is skipped where there is none."""
+    try:
+        with azure_server() as server:
+            yield server
+    except ServerMissing as error:
+        pytest.skip(str(error))
+
+
+CLOUDS = [
+    pytest.param("moto", marks=[pytest.mark.s3, pytest.mark.slow]),
+    pytest.param("real", marks=pytest.mark.s3),
+    pytest.param("gs", marks=pytest.mark.clouds),
+    pytest.param("az", marks=pytest.mark.clouds),
+]
+
+
+@pytest.fixture(scope="session", params=CLOUDS)
+def cloud_server(request: pytest.FixtureRequest) -> CloudServer:
+    """The server of each cloud in turn, and moto's."""
+    server: CloudServer = request.getfixturevalue(f"{request.param}_server")
+    return server
+
+
+@pytest.fixture
+def cloud_bucket(cloud_server: CloudServer) -> str:
+    """A new, empty bucket."""
+    return cloud_server.new_bucket()
+
+
+@pytest.fixture
+def cloud_store(cloud_server: CloudServer, cloud_bucket: str, environment: Environment) -> HttpStore:
+    return cloud_store_at(cloud_server, cloud_bucket, environment)
+
+
+@pytest.fixture
+def cloud_proxy(cloud_server: CloudServer) -> Iterator[FaultProxy]:
+    """A proxy in front of the cloud's server that loses, delays and spoils what it is told to."""
+    with FaultProxy(cloud_server.endpoint_url) as proxy:
+        if isinstance(cloud_server, GcsServer):
+            # The server knows itself by its own address only.
+            proxy.ignored_headers.add("host")
+        yield proxy
+
+
+@pytest.fixture
+def faulty_store(
+    cloud_proxy: FaultProxy, cloud_server: CloudServer, cloud_bucket: str, environment: Environment
+) -> HttpStore:
+    """A store behind ``cloud_proxy``."""
+    return cloud_store_at(cloud_server.behind(cloud_proxy.url), cloud_bucket, environment)
+
+
+@pytest.fixture(params=["local", "memory", *CLOUDS])
 def any_store(request: pytest.FixtureRequest, environment: Environment) -> ObjectStore:
-    """Each kind of store in turn, with those on each S3 server."""
-    if request.param in ("moto", "real"):
-        server: S3Server = request.getfixturevalue(f"{request.param}_server")
-        return s3_store_at(server, server.new_bucket(), environment)
+    """Each kind of store in turn, with those on the server of each cloud."""
+    if request.param not in ("local", "memory"):
+        server: CloudServer = request.getfixturevalue(f"{request.param}_server")
+        return cloud_store_at(server, server.new_bucket(), environment)
     store: ObjectStore = request.getfixturevalue(f"{request.param}_store")
     return store
 

@@ -1,4 +1,4 @@
-"""An HTTP proxy in front of an S3 server that loses answers, breaks connections and lets puts land late, as told.
+"""An HTTP proxy in front of an object store that loses answers, breaks connections and lets puts land late, as told.
 
 It counts requests for itself, so that a client's hidden repetitions show.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Fault:
     """Set once a delayed put has reached the server."""
 
     def takes(self, kind: str, path: str) -> bool:
-        if kind != self.kind or not re.search(self.path, path):
+        if kind != self.kind or not re.search(self.path, unquote(path)):
             return False
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
@@ -198,10 +198,13 @@ class _Exchange:
 
 
 def _kind(command: str, path: str) -> str:
-    query = urlsplit(path).query
-    if "list-type=2" in query:
+    """The kind of a request to S3, Google Cloud Storage or Azure."""
+    place, _, query = path.partition("?")
+    if "list-type=2" in query or "comp=list" in query or (command == "GET" and place.endswith("/o")):
         return "LIST"
-    return "DELETE" if command == "POST" and "delete" in query else command
+    if command == "POST":
+        return "DELETE" if "delete" in query else "PUT"
+    return command
 
 
 def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import eoslog
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
-_PATIENCE_ON_S3 = {"max_attempts": 1, "connect_timeout_ms": 1_000, "read_timeout_ms": 3_000}
+_PATIENCE = {"max_attempts": 1, "connect_timeout_ms": 1_000, "read_timeout_ms": 3_000}
 
 
 def _completing(names: Callable[[eoslog.Store], list[str]]) -> Complete:
@@ -26,8 +26,9 @@ def _completing(names: Callable[[eoslog.Store], list[str]]) -> Complete:
         try:
             # The invocation has the global options that are before the cursor.
             invocation = context.find_root().obj
-            is_on_s3 = (invocation.store_url or "").lower().startswith(("s3:", "s3a:"))
-            found = names(invocation.store(**(_PATIENCE_ON_S3 if is_on_s3 else {})))
+            scheme, separator, _ = (invocation.store_url or "").lower().partition("://")
+            is_remote = bool(separator) and scheme not in ("file", "memory")
+            found = names(invocation.store(**(_PATIENCE if is_remote else {})))
         except Exception:
             # After any error the shell completes nothing. The command itself will report the error.
             return []

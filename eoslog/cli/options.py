@@ -152,7 +152,7 @@ def _global(*names: str, **options: Any) -> click.Option:
     return click.Option(names, callback=_kept, expose_value=False, **options)
 
 
-_URL_HELP = "The store: a local path or s3://bucket/prefix.  [env: EOSLOG_STORE]"
+_URL_HELP = "The store: a local path, or an s3://, gs://, abfss:// or az:// URL.  [env: EOSLOG_STORE]"
 _CONFIG_HELP = "A settings file, as conf/eoslog.toml.  [env: EOSLOG_CONFIG]"
 GLOBAL_OPTIONS: list[click.Parameter] = [
     _global("--store", "url", metavar="URL", help=_URL_HELP),

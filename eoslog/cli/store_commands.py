@@ -313,7 +313,8 @@ _COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesR
 def copy(invocation: Invocation, target: str, update: bool, new_identity: bool, target_config: str | None) -> None:
     """Copy the store at its newest slot to TARGET, an empty location. Others may use the store meanwhile.
 
-    TARGET is a local path or s3://bucket/prefix. It is a store only when all files are there and the copy is verified.
+    TARGET is a local path, or an s3://, gs://, abfss:// or az:// URL. It is a store only when all files are there and
+    the copy is verified.
     A copy that was interrupted is continued by the same command. docs/backup.md says what continues on a copy with the
     same identity: use the source or the copy from then on, not both.
 

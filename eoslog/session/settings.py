@@ -30,12 +30,12 @@ from eoslog.state.expiry import (
     STAGED_MAX_AGE_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
-from eoslog.storage.s3_options import S3Options
+from eoslog.storage.http_options import HttpOptions
 from eoslog.wording import nearest, unknown
 
 _logger = logging.getLogger(__name__)
 CONFIG_VARIABLE = "EOSLOG_CONFIG"
-_S3_DEFAULTS = S3Options()
+_HTTP_DEFAULTS = HttpOptions()
 _PREFIX = "EOSLOG_"
 _SECRET = re.compile(r"(^|_)key(_id)?$|secret|token|passw|credential", re.IGNORECASE)
 _NO_SETTINGS = re.compile(
@@ -44,7 +44,15 @@ _NO_SETTINGS = re.compile(
     # Kubernetes sets these in each container for a service whose name begins with eoslog.
     r"|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))"
 )
-_CREDENTIALS = ("key", "secret", "token", "anon")
+_NO_SECRETS = frozenset({"credentials", "sse_kms_key_id"})
+"""Names of settings that look like those of secrets. They name a function and a key in KMS."""
+_CREDENTIALS = (
+    *("key", "secret", "token", "anon", "credentials"),
+    *("key_file", "account_key", "sas_token", "tenant_id", "client_id", "client_secret"),
+)
+"""Options that give credentials."""
+_SOURCES = ("profile", "credentials", "key_file", "tenant_id", "client_id")
+"""Settings that give credentials. They count only where no option does."""
 
 
 def _as_given(value: object) -> object:
@@ -88,17 +96,38 @@ class LocalSettings(_Section):
     fsync: _Truth = True
 
 
-class S3Settings(_Section):
-    """Stores on S3, without credentials."""
+class _CloudSettings(_Section):
+    """Stores in a cloud, without credentials."""
 
     endpoint_url: str | None = None
+    credentials: str | None = None
+    """The function that gives the credentials, ``module:function``."""
+    connect_timeout_ms: _Positive = _HTTP_DEFAULTS.connect_timeout_ms
+    read_timeout_ms: _Positive = _HTTP_DEFAULTS.read_timeout_ms
+    max_attempts: _Positive = _HTTP_DEFAULTS.max_attempts
+
+
+class S3Settings(_CloudSettings):
+    """Stores on S3, without credentials."""
+
     region: str | None = None
     profile: str | None = None
     server_side_encryption: str | None = None
     sse_kms_key_id: str | None = None
-    connect_timeout_ms: _Positive = _S3_DEFAULTS.connect_timeout_ms
-    read_timeout_ms: _Positive = _S3_DEFAULTS.read_timeout_ms
-    max_attempts: _Positive = _S3_DEFAULTS.max_attempts
+
+
+class GcsSettings(_CloudSettings):
+    """Stores on Google Cloud Storage, without credentials."""
+
+    key_file: str | None = None
+
+
+class AzureSettings(_CloudSettings):
+    """Stores on Azure Blob Storage, without credentials."""
+
+    account: str | None = None
+    tenant_id: str | None = None
+    client_id: str | None = None
 
 
 class VacuumSettings(_Section):
@@ -146,6 +175,8 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     local: LocalSettings = LocalSettings()
     s3: S3Settings = S3Settings()
+    gcs: GcsSettings = GcsSettings()
+    azure: AzureSettings = AzureSettings()
     vacuum: VacuumSettings = VacuumSettings()
     groups: GroupSettings = GroupSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
@@ -168,17 +199,15 @@ class Settings(BaseSettings):
     def store_options(self, url: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The options of the object store at ``url``: the given options, and the other options from these settings.
 
-        A profile gives credentials, so the profile of these settings counts only if no credentials are given.
+        A setting that gives credentials, such as a profile, counts only if no other credentials are given.
         """
         given = {} if given is None else given
         scheme = url.partition("://")[0].lower() if "://" in url else "file"
-        found: dict[str, Any] = {}
-        if scheme in ("s3", "s3a"):
-            found = self.s3.model_dump(exclude_defaults=True)
-            if any(given.get(name) for name in _CREDENTIALS):
-                found.pop("profile", None)
-        elif scheme == "file":
-            found = self.local.model_dump(exclude_defaults=True)
+        sections: dict[str, _Section] = {"file": self.local, "s3": self.s3, "s3a": self.s3}
+        sections |= {"gs": self.gcs, "gcs": self.gcs, "az": self.azure, "abfs": self.azure, "abfss": self.azure}
+        found = sections[scheme].model_dump(exclude_defaults=True) if scheme in sections else {}
+        if any(given.get(name) for name in _CREDENTIALS):
+            found = {name: value for name, value in found.items() if name not in _SOURCES}
         return found | dict(given)
 
 
@@ -268,7 +297,7 @@ def _variables() -> list[str]:
 
 def _secret_in(values: Mapping[str, Any]) -> str | None:
     for name, value in values.items():
-        if _SECRET.search(name):
+        if _SECRET.search(name) and name not in _NO_SECRETS:
             return name
         if isinstance(value, Mapping) and (found := _secret_in(value)) is not None:
             return f"{name}.{found}"
@@ -278,7 +307,8 @@ def _secret_in(values: Mapping[str, Any]) -> str | None:
 def _no_secrets(where: str, name: str) -> InvalidOption:
     return InvalidOption(
         f"{where} holds {name!r}: credentials are not settings. S3 takes them from the environment (AWS_ACCESS_KEY_ID "
-        "and AWS_SECRET_ACCESS_KEY), from a profile (s3.profile) or from the instance's role"
+        "and AWS_SECRET_ACCESS_KEY), from a profile (s3.profile) or from the instance's role. docs/platforms.md says "
+        "from where other clouds take them"
     )
 
 

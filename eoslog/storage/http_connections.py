@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies, proxy_bypass
 
 from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -98,10 +98,8 @@ def connections_to(url: str, *, connect_timeout_ms: int, read_timeout_ms: int) -
     """
     parts = urlsplit(url)
     timeout = Timeout(connect=connect_timeout_ms / 1000, read=read_timeout_ms / 1000)
-    # Only the environment's proxies: on macOS the system's would be looked up in the main thread's run loop.
-    proxies = getproxies_environment()
-    proxy_url = proxies.get(parts.scheme)
-    if proxy_url is None or proxy_bypass_environment(parts.netloc, proxies):
+    proxy_url = getproxies().get(parts.scheme)
+    if proxy_url is None or proxy_bypass(parts.netloc):
         manager = PoolManager(timeout=timeout, ssl_context=_tls(parts.scheme))
     else:
         proxy = urlsplit(proxy_url)
@@ -112,7 +110,7 @@ def connections_to(url: str, *, connect_timeout_ms: int, read_timeout_ms: int) -
             ssl_context=_tls(parts.scheme),
             proxy_headers=make_headers(proxy_basic_auth=account) if account else None,
         )
-    pool = manager.connection_from_url(url)
+    pool: Any = manager.connection_from_url(url)
     pool.ConnectionCls = _HttpsConnection if parts.scheme == "https" else _HttpConnection
     is_forwarded = pool.proxy is not None and parts.scheme == "http"
     return HttpConnections(pool, is_forwarded=is_forwarded, read_timeout_s=read_timeout_ms / 1000)

@@ -6,6 +6,7 @@ signs a request and sends it once.
 
 from __future__ import annotations
 
+import ssl
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -175,9 +176,17 @@ class HttpStore(ObjectStore):
     def _refusal(self, request: Request, answer: Answer, path: str) -> Exception:
         """Return eoslog's error for an answer without success."""
 
-    @abstractmethod
     def _silence(self, error: Exception, path: str) -> Exception:
         """Return eoslog's error for an error of the transport."""
+        if isinstance(error, ssl.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return StoreUnavailable(
+                f"{self.url}: {path!r} was not requested: the server's certificate is not trusted. If it comes from an "
+                "authority of your own, set SSL_CERT_FILE to the file with the certificate of this authority, for each "
+                f"process. Otherwise check endpoint_url: {error!r}"
+            )
+        return StoreUnavailable(
+            f"{self.url}: {path!r} got no answer; check endpoint_url and the network, or try again: {error!r}"
+        )
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
         return self._environment.uninterrupted(partial(self._put_if_absent, path, self._key(path), body))

@@ -29,12 +29,12 @@ class S3Store(HttpStore):
     """Objects below ``prefix`` in ``bucket``."""
 
     service = "S3"
+    _options: S3Options
 
     def __init__(self, bucket: str, prefix: str, environment: Environment, options: S3Options | None = None) -> None:
         if not bucket:
             raise InvalidOption("An S3 URL names a bucket: s3://bucket/prefix.")
-        self._options = options or S3Options()
-        super().__init__(f"s3://{bucket}", prefix, environment, self._options)
+        super().__init__(f"s3://{bucket}", prefix, environment, options or S3Options())
         # A directory bucket (S3 Express) lists only whole directories, and does not support start-after.
         self.lists_in_order = not bucket.endswith(_DIRECTORY_BUCKET)
         self.lists_only_directories = not self.lists_in_order

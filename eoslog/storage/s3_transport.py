@@ -25,8 +25,9 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from eoslog.storage.http_connections import PARALLEL_REQUESTS, HttpConnections, PlainExchange
 from eoslog.storage.http_store import Answer, Request
-from eoslog.storage.s3_answers import detail_of_error, region_in
+from eoslog.storage.s3_answers import region_in
 from eoslog.storage.s3_options import S3Options
+from eoslog.storage.xml_answers import detail_of_error
 
 _SMALL_BODY_BYTES = 1024 * 1024
 _RENEWABLE_CODES = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})

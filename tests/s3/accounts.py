@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.s3.servers import S3Server, server_of, started_by_script
+from tests.s3.servers import S3_SCRIPT, S3Server, server_of, started_by_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def s3_server_with_accounts() -> Iterator[S3Accounts]:
     """A real server that asks an IAM service about each request; see ``real_s3_server``."""
     import boto3
 
-    with started_by_script("run-with-iam") as variables:
+    with started_by_script(S3_SCRIPT, "run-with-iam") as variables:
         client = boto3.client(
             "iam",
             endpoint_url=variables["AWS_ENDPOINT_URL_IAM"],

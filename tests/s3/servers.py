@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import subprocess
 import threading
 import uuid
@@ -16,12 +17,12 @@ from typing import Any
 from botocore.session import get_session
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_SCRIPT = REPOSITORY / "conf/s3_server.sh"
+S3_SCRIPT = REPOSITORY / "conf/s3_server.sh"
 _REGION = "us-east-1"
 
 
-class S3ServerMissing(Exception):
-    """There is no binary of a real server on this machine; the message says how to get one."""
+class ServerMissing(Exception):
+    """There is no program of a server on this machine; the message says how to get one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,10 @@ class S3Server:
             "AWS_REGION": _REGION,
             "AWS_DEFAULT_REGION": _REGION,
         }
+
+    def url(self, bucket: str) -> str:
+        """The URL of a bucket."""
+        return f"s3://{bucket}"
 
     def behind(self, proxy_url: str) -> S3Server:
         """The same server, reached through a proxy."""
@@ -103,27 +108,27 @@ class _OnePutAtATime:
 def real_s3_server() -> Iterator[S3Server]:
     """A real server with an empty directory of its own. It ends with the block, and also if this process is killed.
 
-    Raises ``S3ServerMissing`` where there is none; it is not built here, as that takes minutes.
+    Raises ``ServerMissing`` where there is none; it is not built here, as that takes minutes.
     """
-    with started_by_script("run") as variables:
+    with started_by_script(S3_SCRIPT, "run") as variables:
         yield server_of(variables)
 
 
 @contextmanager
-def started_by_script(action: str) -> Iterator[Mapping[str, str]]:
-    """The environment variables that lead to what ``conf/s3_server.sh`` runs; see ``real_s3_server``."""
-    found = subprocess.run([_SCRIPT, "find"], capture_output=True, text=True)
+def started_by_script(script: Path, action: str) -> Iterator[Mapping[str, str]]:
+    """The environment variables that lead to what a script of ``conf/`` runs; see ``real_s3_server``."""
+    found = subprocess.run([script, "find"], capture_output=True, text=True)
     if found.returncode != 0:
-        raise S3ServerMissing(found.stderr.strip())
-    with subprocess.Popen([_SCRIPT, action], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+        raise ServerMissing(found.stderr.strip())
+    with subprocess.Popen([script, action], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         # The server's life hangs on this pipe, whose end no death of this process can prevent.
         assert keeper.stdin is not None
         assert keeper.stdout is not None
         try:
             directory = keeper.stdout.readline().strip()
             if not directory:
-                raise RuntimeError("The S3 server did not start; see above.")
-            words = (Path(directory) / "environment").read_text().split()
+                raise RuntimeError("The server did not start; see above.")
+            words = shlex.split((Path(directory) / "environment").read_text())
             yield dict(word.split("=", 1) for word in words if "=" in word)
         finally:
             keeper.stdin.close()

@@ -16,7 +16,7 @@ from eoslog.storage.s3_store import S3Store
 from eoslog.store import Store
 from tests.conftest import s3_store_at
 from tests.s3.accounts import S3Accounts, s3_server_with_accounts
-from tests.s3.servers import S3Server, S3ServerMissing
+from tests.s3.servers import S3Server, ServerMissing
 from tests.security.policies import Request, allows, policy, policy_for
 from tests.security.roles import ROLES
 
@@ -67,7 +67,7 @@ def accounts() -> Iterator[S3Accounts]:
     try:
         with s3_server_with_accounts() as accounts:
             yield accounts
-    except S3ServerMissing as error:
+    except ServerMissing as error:
         pytest.skip(str(error))
 
 

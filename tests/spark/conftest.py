@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.s3.servers import S3Server, S3ServerMissing, real_s3_server
+from tests.s3.servers import S3Server, ServerMissing, real_s3_server
 from tests.spark.driver_process import DriverProcess, StartDriver
 from tests.spark.local_spark import python_environment, start_session
 
@@ -53,12 +53,12 @@ def files_are_objects(files_are_objects: None, settings_file: Path) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def s3_variables() -> Iterator[S3Server | S3ServerMissing]:
+def s3_variables() -> Iterator[S3Server | ServerMissing]:
     """A real S3 server, if there is one, and how every process finds it, which must be known before a JVM starts."""
     with ExitStack() as stack:
         try:
             server = stack.enter_context(real_s3_server())
-        except S3ServerMissing as error:
+        except ServerMissing as error:
             yield error
         else:
             patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -68,12 +68,12 @@ def s3_variables() -> Iterator[S3Server | S3ServerMissing]:
 
 
 @pytest.fixture
-def root(request: pytest.FixtureRequest, tmp_path: Path, s3_variables: S3Server | S3ServerMissing) -> str:
+def root(request: pytest.FixtureRequest, tmp_path: Path, s3_variables: S3Server | ServerMissing) -> str:
     """Where the test's store is: what ``each_store`` says, else what the option ``--store`` says."""
     kind = getattr(request, "param", None) or request.config.getoption("--store")
     if kind == "local":
         return str(tmp_path / "store")
-    if isinstance(s3_variables, S3ServerMissing):
+    if isinstance(s3_variables, ServerMissing):
         pytest.skip(str(s3_variables))
     return f"s3://{s3_variables.new_bucket()}/store"
 
@@ -83,7 +83,7 @@ def spark(
     tmp_path_factory: pytest.TempPathFactory,
     crash_order: Path,
     settings_file: Path,
-    s3_variables: S3Server | S3ServerMissing,
+    s3_variables: S3Server | ServerMissing,
 ) -> Iterator[SparkSession]:
     """A local session with two cores, three attempts per task and no UI; its files are in a temporary directory."""
     with pytest.MonkeyPatch.context() as patch:

@@ -331,7 +331,9 @@ def _location(options: Mapping[str, str]) -> StoreLocation:
             "TEMPORARY VIEW v USING eoslog OPTIONS (path '…', topic '…'))"
         )
     if url.lower().startswith("memory:"):
-        raise InvalidOption("a memory:// store lives within one process, and Spark runs several; use a path or s3://")
+        raise InvalidOption(
+            "a memory:// store lives within one process, and Spark runs several; use a path or the URL of a cloud"
+        )
     given = {name[len(STORE_PREFIX) :]: value for name, value in options.items() if name.startswith(STORE_PREFIX)}
     # Read the settings in the driver and pass them to the tasks: their machines may have other settings or none.
     known = settings.store_options(url, given)

@@ -11,7 +11,7 @@ import eoslog
 from benchmarks.object_store_writers import Case, CaseFailed, Measured, Target, local_stores, main, measure, s3_stores
 from benchmarks.writer_process import Report, Window, Writer
 from eoslog.log.slots import records_backwards
-from tests.s3.servers import S3ServerMissing
+from tests.s3.servers import ServerMissing
 
 SECONDS = 0.5
 
@@ -59,7 +59,7 @@ def test_the_proxy_delays_puts_and_counts_the_requests_that_the_clients_count() 
     try:
         with s3_stores() as new_store:
             found = measure(case, new_store(case), seconds=1, warm_up=0)
-    except S3ServerMissing as error:
+    except ServerMissing as error:
         pytest.skip(str(error))
 
     # A commit cannot be faster than the PUT of its record, which holds its row.

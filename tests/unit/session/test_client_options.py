@@ -19,6 +19,8 @@ from eoslog.producer.producer import Producer
 from eoslog.read.isolation import IsolationLevel
 from eoslog.session import client_options
 from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG
+from eoslog.storage.azure_options import AzureOptions
+from eoslog.storage.gcs_options import GcsOptions
 from eoslog.storage.s3_options import S3Options
 from eoslog.store import Store
 from eoslog.wording import nearest
@@ -58,7 +60,7 @@ def test_the_signatures_of_producers_name_every_option() -> None:
 def test_the_signature_of_connect_names_every_option_of_a_store() -> None:
     told = parameters(eoslog.connect, "url", "log_config", "settings", "create").keys()
 
-    assert told == {"fsync", *(field.name for field in fields(S3Options))}
+    assert told == {"fsync", *(field.name for each in (S3Options, GcsOptions, AzureOptions) for field in fields(each))}
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.storage.environment import Environment
 from eoslog.storage.http_store import Answer, Request
 from eoslog.storage.object_store import PutOutcome
-from eoslog.storage.xml_answers import xml_of
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.s3_store import S3Store
 from eoslog.storage.s3_transport import S3Transport
+from eoslog.storage.xml_answers import xml_of
 from tests.fault_proxy import FaultProxy
 
 KEYS = {"key": "k", "secret": "s"}

@@ -73,15 +73,7 @@ class AzureStore(HttpStore):
         return f"AzureStore({self.url!r}, {self._options!r})"
 
     def _new_transport(self) -> AzureTransport:
-        return AzureTransport(
-            self._container,
-            self._blob_host,
-            self.url,
-            self._options,
-            # A test may replace the clock.
-            now_ms=lambda: self.clock.now_ms(),
-            monotonic_ms=self._environment.monotonic_ms,
-        )
+        return AzureTransport(self._container, self._blob_host, self._options, self.url, self._clocks)
 
     def _outcome(self, answer: Answer) -> PutOutcome | None:
         is_there = answer.status == 412 or (answer.status == 409 and answer.code == "BlobAlreadyExists")

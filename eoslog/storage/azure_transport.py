@@ -6,7 +6,7 @@ import os
 import threading
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import sha256
@@ -18,7 +18,7 @@ from eoslog.errors import InvalidOption, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.azure_options import AzureOptions
 from eoslog.storage.http_connections import PARALLEL_REQUESTS, connections_to
 from eoslog.storage.http_store import Answer, Request
-from eoslog.storage.renewed_credentials import Credentials, RenewedCredentials, call_named, mapped
+from eoslog.storage.renewed_credentials import Clocks, Credentials, RenewedCredentials, call_named, mapped
 from eoslog.storage.xml_answers import detail_of_error
 
 _VERSION = "2023-11-03"
@@ -101,21 +101,11 @@ class AzureTransport:
     Its methods run in threads of the library. So no interrupt leaves its lock locked.
     """
 
-    def __init__(
-        self,
-        container: str,
-        host: str | None,
-        url: str,
-        options: AzureOptions,
-        *,
-        now_ms: Callable[[], int],
-        monotonic_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, container: str, host: str | None, options: AzureOptions, url: str, clocks: Clocks) -> None:
         """
         Args:
             host: the server of the account's blobs, if the URL names it.
             url: the URL of the store, for the function that gives credentials.
-            now_ms, monotonic_ms: the store's time and the elapsed time, as ``RenewedCredentials`` needs them.
         """
         self.amendments = 0
         self._container = container
@@ -129,7 +119,7 @@ class AzureTransport:
             connect_timeout_ms=options.connect_timeout_ms,
             read_timeout_ms=options.read_timeout_ms,
         )
-        self._credentials = RenewedCredentials(self._new_credentials, now_ms=now_ms, monotonic_ms=monotonic_ms)
+        self._credentials = RenewedCredentials(self._new_credentials, clocks)
         self._library: Any = None
         """The credential of azure-identity, which is kept because it knows how to renew itself."""
 
@@ -193,7 +183,7 @@ class AzureTransport:
         if self._library is None and options.credentials is not None:
             found = call_named(options.credentials, self._url)
             if not hasattr(found, "get_token"):
-                return mapped(found, options.credentials, self._url, _VALID)
+                return mapped(found, options.credentials, self._url, optional=_VALID)
             self._library = found
         for name in _VALID:
             if (given := getattr(options, name)) is not None:
@@ -229,10 +219,10 @@ class AzureTransport:
                     f"{self._url}: Azure gave no access token ({type(error).__name__}); try again."
                 ) from error
             raise StoreAccessDenied(
-                f"{self._url}: there are no credentials ({type(error).__name__}). Azure Blob Storage takes an "
-                "account's key or a SAS (options account_key and sas_token, or AZURE_STORAGE_CONNECTION_STRING), a "
-                "service principal (options tenant_id, client_id and client_secret, or AZURE_TENANT_ID, AZURE_CLIENT_ID "
-                "and AZURE_CLIENT_SECRET), a managed or workload identity, or the login of az. A public container needs "
-                "none with anon=True."
+                f"{self._url}: there are no credentials ({type(error).__name__}). Azure Blob Storage takes these: an "
+                "account's key or a SAS (options account_key and sas_token, or AZURE_STORAGE_CONNECTION_STRING); a "
+                "service principal (options tenant_id, client_id and client_secret, or AZURE_TENANT_ID, "
+                "AZURE_CLIENT_ID and AZURE_CLIENT_SECRET); a managed or workload identity; the login of az. A public "
+                "container needs none with anon=True."
             ) from error
         return Credentials({"token": found.token}, found.expires_on * 1000)

@@ -36,14 +36,7 @@ class GcsStore(HttpStore):
         return f"GcsStore({self.url!r}, {self._options!r})"
 
     def _new_transport(self) -> GcsTransport:
-        return GcsTransport(
-            self._bucket,
-            self.url,
-            self._options,
-            # A test may replace the clock.
-            now_ms=lambda: self.clock.now_ms(),
-            monotonic_ms=self._environment.monotonic_ms,
-        )
+        return GcsTransport(self._bucket, self._options, self.url, self._clocks)
 
     def _outcome(self, answer: Answer) -> PutOutcome | None:
         return PutOutcome.EXISTS if answer.status == 412 else None

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from calendar import timegm
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,7 +13,7 @@ from eoslog.errors import InvalidOption, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.gcs_options import GcsOptions
 from eoslog.storage.http_connections import PARALLEL_REQUESTS, connections_to
 from eoslog.storage.http_store import Answer, Request
-from eoslog.storage.renewed_credentials import Credentials, RenewedCredentials, call_named, mapped
+from eoslog.storage.renewed_credentials import Clocks, Credentials, RenewedCredentials, call_named, mapped
 from eoslog.storage.xml_answers import detail_of_error
 
 _ENDPOINT = "https://storage.googleapis.com"
@@ -29,19 +28,10 @@ class GcsTransport:
     Its methods run in threads of the library. So no interrupt leaves its lock locked.
     """
 
-    def __init__(
-        self,
-        bucket: str,
-        url: str,
-        options: GcsOptions,
-        *,
-        now_ms: Callable[[], int],
-        monotonic_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, bucket: str, options: GcsOptions, url: str, clocks: Clocks) -> None:
         """
         Args:
             url: the URL of the store, for the function that gives credentials.
-            now_ms, monotonic_ms: the store's time and the elapsed time, as ``RenewedCredentials`` needs them.
         """
         self.amendments = 0
         self._bucket = bucket
@@ -62,7 +52,7 @@ class GcsTransport:
             connect_timeout_ms=options.connect_timeout_ms,
             read_timeout_ms=options.read_timeout_ms,
         )
-        self._credentials = RenewedCredentials(self._new_credentials, now_ms=now_ms, monotonic_ms=monotonic_ms)
+        self._credentials = RenewedCredentials(self._new_credentials, clocks)
         self._library: Any = None
         """The credentials of google-auth, which are kept because they know how to renew themselves."""
 
@@ -112,7 +102,7 @@ class GcsTransport:
         if self._library is None and options.credentials is not None:
             found = call_named(options.credentials, self._url)
             if not hasattr(found, "refresh"):
-                return mapped(found, options.credentials, self._url, ("token",))
+                return mapped(found, options.credentials, self._url, required=("token",))
             self._library = found
         return self._from_library()
 

@@ -37,6 +37,7 @@ from eoslog.storage.object_store import (
     check_range,
 )
 from eoslog.storage.process import forks
+from eoslog.storage.renewed_credentials import Clocks
 from eoslog.storage.request_log import TimedRequest
 
 _T = TypeVar("_T")
@@ -138,6 +139,7 @@ class HttpStore(ObjectStore):
         self._options = options
         self._bucket_url = bucket_url
         self._backoff = Backoff(options.retry_base_ms, _LONGEST_WAIT_MS)
+        self._clocks = Clocks(self.clock.now_ms, environment.monotonic_ms)
         self._transports: dict[int, Transport] = {}
         """Transports by ``forks()``. A child never uses its parent's connections: both would read the same answers."""
 

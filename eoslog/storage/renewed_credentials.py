@@ -38,24 +38,29 @@ class Credentials:
     """The end of their life (ms since the epoch); None if it is not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The clocks that decide when credentials are renewed."""
+
+    now_ms: Callable[[], int]
+    """The time of the object store, which decides whether credentials have expired. 0: not known yet."""
+    monotonic_ms: Callable[[], int]
+    """The elapsed time."""
+
+
 class RenewedCredentials:
     """The credentials of one process. They are renewed before they expire, and after a refusal.
 
     Its methods run in threads of the library. So no interrupt leaves its lock locked.
     """
 
-    def __init__(
-        self, source: Callable[[], Credentials], *, now_ms: Callable[[], int], monotonic_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, source: Callable[[], Credentials], clocks: Clocks) -> None:
         """
         Args:
             source: returns new credentials. It may send requests.
-            now_ms: the time of the object store, which decides whether credentials have expired. 0: not known yet.
-            monotonic_ms: the elapsed time.
         """
         self._source = source
-        self._now_ms = now_ms
-        self._monotonic_ms = monotonic_ms
+        self._clocks = clocks
         self._lock = threading.Lock()
         self._known: Credentials | None = None
         self._asked_ms = 0
@@ -66,8 +71,8 @@ class RenewedCredentials:
         if known is None:
             with self._lock:
                 return (self._known or self._ask()).values
-        left_ms = None if known.expires_at_ms is None else known.expires_at_ms - self._now_ms()
-        if left_ms is None or left_ms > _EARLY_MS or self._monotonic_ms() - self._asked_ms < _PAUSE_MS:
+        left_ms = None if known.expires_at_ms is None else known.expires_at_ms - self._clocks.now_ms()
+        if left_ms is None or left_ms > _EARLY_MS or self._clocks.monotonic_ms() - self._asked_ms < _PAUSE_MS:
             return known.values
         # One thread renews. As long as the credentials are valid, the others go on with them.
         if not self._lock.acquire(blocking=left_ms <= 0):
@@ -91,7 +96,7 @@ class RenewedCredentials:
             return refused is None or dict(self._ask().values) != dict(refused.values)
 
     def _ask(self) -> Credentials:
-        self._asked_ms = self._monotonic_ms()
+        self._asked_ms = self._clocks.monotonic_ms()
         # One assignment: a request in another thread must not be signed with parts of both.
         self._known = found = self._source()
         return found
@@ -128,11 +133,14 @@ def call_named(name: str, url: str) -> Any:
         ) from error
 
 
-def mapped(found: object, name: str, url: str, valid: Collection[str]) -> Credentials:
+def mapped(
+    found: object, name: str, url: str, *, required: Collection[str] = (), optional: Collection[str] = ()
+) -> Credentials:
     """Return the credentials in the mapping that a function returned.
 
     Args:
-        valid: the options that it may give.
+        name: the option ``credentials``.
+        required, optional: the options that it gives. It gives at least one of the optional ones if none is required.
 
     Raises:
         StoreAccessDenied: it is no mapping of this form. The message has none of its values.
@@ -142,12 +150,12 @@ def mapped(found: object, name: str, url: str, valid: Collection[str]) -> Creden
         expires_at_ms = found.get(_EXPIRY)
         if (
             values
-            and values.keys() <= set(valid)
+            and set(required) <= values.keys() <= {*required, *optional}
             and all(isinstance(value, str) for value in values.values())
             and (expires_at_ms is None or is_whole_number(expires_at_ms))
         ):
             return Credentials(values, expires_at_ms)
     raise StoreAccessDenied(
         f"{url}: {name} returned no credentials for this store; return a mapping with texts for "
-        f"{', '.join(valid)}, and the whole number {_EXPIRY} if they expire."
+        f"{', '.join((*required, *optional))}, and the whole number {_EXPIRY} if they expire."
     )

@@ -93,7 +93,7 @@ class S3Store(HttpStore):
         self._retried(attempt)
 
     def _new_transport(self) -> S3Transport:
-        return S3Transport(self._bucket, self._options)
+        return S3Transport(self._bucket, self._options, self.url, self._clocks)
 
     def _outcome(self, answer: Answer) -> PutOutcome | None:
         return {412: PutOutcome.EXISTS, 409: PutOutcome.CONFLICT}.get(answer.status)

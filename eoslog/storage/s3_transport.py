@@ -17,7 +17,7 @@ from botocore import UNSIGNED  # type: ignore[import-untyped]
 from botocore import exceptions as boto
 from botocore.awsrequest import AWSConnection, AWSRequest  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
-from botocore.credentials import RefreshableCredentials  # type: ignore[import-untyped]
+from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials  # type: ignore[import-untyped]
 from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from botocore.session import Session  # type: ignore[import-untyped]
 from botocore.utils import validate_region_name  # type: ignore[import-untyped]
@@ -25,6 +25,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from eoslog.storage.http_connections import PARALLEL_REQUESTS, HttpConnections, PlainExchange
 from eoslog.storage.http_store import Answer, Request
+from eoslog.storage.renewed_credentials import Clocks, Credentials, RenewedCredentials, call_named, mapped
 from eoslog.storage.s3_answers import region_in
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.xml_answers import detail_of_error
@@ -81,6 +82,17 @@ def _session(profile: str | None) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class _MappedCredentials:
+    """The credentials in the mapping of a function, as botocore's signer asks for them."""
+
+    renewed: RenewedCredentials
+
+    def get_frozen_credentials(self) -> Any:
+        values = self.renewed.current()
+        return ReadOnlyCredentials(values["key"], values["secret"], values.get("token"))
+
+
+@dataclass(frozen=True, slots=True)
 class _Address:
     """Where requests go, and how they are signed."""
 
@@ -102,10 +114,16 @@ class S3Transport:
     Its methods run in threads of the library. So no interrupt leaves its lock locked.
     """
 
-    def __init__(self, bucket: str, options: S3Options) -> None:
+    def __init__(self, bucket: str, options: S3Options, url: str, clocks: Clocks) -> None:
+        """
+        Args:
+            url: the URL of the store, for the function that gives credentials.
+        """
         self.amendments = 0
         self._bucket = bucket
         self._options = options
+        self._url = url
+        self._clocks = clocks
         self._region: str | None = None
         """The region of the bucket, if an answer has told it."""
         self._lock = threading.Lock()
@@ -173,7 +191,10 @@ class S3Transport:
                 ),
             )
             self._client.meta.events.register("before-endpoint-resolution.s3", self._use_region)
-            self._credentials = self._client._request_signer._credentials
+            if options.credentials is not None:
+                self._credentials = self._from_function(options.credentials)
+            else:
+                self._credentials = self._client._request_signer._credentials
             self._user_agent = session.user_agent()
             self._address = self._resolved()
             return self._address
@@ -214,13 +235,35 @@ class S3Transport:
             answer = error.response
         return str(answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", ""))
 
+    def _from_function(self, name: str) -> Any:
+        """Return the credentials of a function: a mapping, or a session of botocore or its credentials."""
+        found = call_named(name, self._url)
+        if hasattr(found, "get_credentials"):
+            found = found.get_credentials()
+        if hasattr(found, "get_frozen_credentials"):
+            return found
+        first = [found]
+
+        def ask() -> Credentials:
+            answer = first.pop() if first else call_named(name, self._url)
+            return mapped(answer, name, self._url, required=("key", "secret"), optional=("token",))
+
+        return _MappedCredentials(RenewedCredentials(ask, self._clocks))
+
     def _renew_credentials(self) -> bool:
         """Read the credentials again, for example from a file that a program renews. Return True if they differ.
 
         The credentials of a role renew themselves, and those of the options stay.
         """
         used = self._credentials
-        if self._options.key is not None or used is None or isinstance(used, RefreshableCredentials):
+        if isinstance(used, _MappedCredentials):
+            return used.renewed.renew()
+        if (
+            self._options.credentials is not None
+            or self._options.key is not None
+            or used is None
+            or isinstance(used, RefreshableCredentials)
+        ):
             return False
         found = _session(self._options.profile).get_credentials()
         if found is None or found.get_frozen_credentials() == used.get_frozen_credentials():

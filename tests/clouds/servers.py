@@ -16,6 +16,7 @@ from eoslog.storage.azure_transport import AzureTransport
 from eoslog.storage.environment import Environment
 from eoslog.storage.http_store import HttpStore, Request
 from eoslog.storage.opening import open_object_store
+from eoslog.storage.renewed_credentials import Clocks
 from tests.s3.servers import REPOSITORY, started_by_script
 
 GCS_SCRIPT = REPOSITORY / "conf/gcs_server.sh"
@@ -115,9 +116,8 @@ class AzureServer:
 
     def new_bucket(self) -> str:
         name = f"test-{uuid.uuid4().hex}"
-        transport = AzureTransport(
-            name, None, "az://", AzureOptions.of(self.options()), now_ms=lambda: 0, monotonic_ms=lambda: 0
-        )
+        options = AzureOptions.of(self.options())
+        transport = AzureTransport(name, None, options, "az://", Clocks(lambda: 0, lambda: 0))
         answer = transport.send(Request("PUT", "CreateContainer", "PUT", query={"restype": "container"}))
         assert answer.status == 201, answer
         return name

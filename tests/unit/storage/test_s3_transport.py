@@ -17,6 +17,7 @@ from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.storage.environment import Environment
 from eoslog.storage.http_store import Answer, Request
 from eoslog.storage.object_store import PutOutcome
+from eoslog.storage.renewed_credentials import Clocks
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.s3_store import S3Store
 from eoslog.storage.s3_transport import S3Transport
@@ -27,9 +28,13 @@ KEYS = {"key": "k", "secret": "s"}
 GET = Request("GET", "GetObject", "GET", "some/key ü+~(1).json")
 
 
+def transport_of(bucket: str, options: S3Options) -> S3Transport:
+    return S3Transport(bucket, options, f"s3://{bucket}", Clocks(lambda: 0, lambda: 0))
+
+
 def test_connections_of_a_process_share_the_description_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     options = S3Options(endpoint_url="http://127.0.0.1:1", region="r", **KEYS)
-    S3Transport("b", options)._connect()
+    transport_of("b", options)._connect()
     read: list[object] = []
     load_file = JSONFileLoader.load_file
 
@@ -39,7 +44,7 @@ def test_connections_of_a_process_share_the_description_of_s3(monkeypatch: pytes
 
     monkeypatch.setattr(JSONFileLoader, "load_file", noted)
 
-    S3Transport("b", options)._connect()
+    transport_of("b", options)._connect()
 
     assert read == []
 
@@ -130,7 +135,7 @@ def test_a_request_goes_where_botocore_would_send_it_with_the_same_scope(
 ) -> None:
     config.write_text(f"[default]\ns3 =\n    {configured}\n" if configured else "")
     given = {"region": "eu-west-1", **({} if "anon" in options else KEYS), **options}
-    transport = S3Transport(bucket, S3Options.of(given))
+    transport = transport_of(bucket, S3Options.of(given))
 
     url, headers = sent(transport, GET, monkeypatch)
 
@@ -141,7 +146,7 @@ def test_a_request_goes_where_botocore_would_send_it_with_the_same_scope(
 
 
 def test_a_directory_bucket_is_asked_with_the_credentials_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    transport = S3Transport("b--use1-az4--x-s3", S3Options(region="us-east-1", **KEYS))
+    transport = transport_of("b--use1-az4--x-s3", S3Options(region="us-east-1", **KEYS))
     transport._connect()
     session = {"AccessKeyId": "sk", "SecretAccessKey": "ss", "SessionToken": "st", "Expiration": "2099-01-01T00:00:00Z"}
     monkeypatch.setattr(transport._client, "create_session", lambda **_: {"Credentials": session}, raising=False)

@@ -16,7 +16,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-s3 s3-server promtool s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
+.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-clouds test-s3 s3-server promtool s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,11 +37,15 @@ $(INSTALLED): requirements.lock requirements-build.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## Show exactly-once under fire: crashes, retries, zombies (STORE=s3: on a real S3 server)
+demo: setup ## Show exactly-once under fire: crashes, retries, zombies (STORE=s3, gs or az: on a server of this cloud's kind)
 ifeq ($(STORE),s3)
 	@conf/s3_server.sh with $(BIN)/python -m examples.demo s3://eoslog/demo
+else ifeq ($(STORE),gs)
+	@conf/gcs_server.sh with $(BIN)/python -m examples.demo gs://eoslog/demo
+else ifeq ($(STORE),az)
+	@conf/azure_server.sh with $(BIN)/python -m examples.demo az://eoslog/demo
 else ifneq ($(filter-out local,$(STORE)),)
-	@echo "STORE=$(STORE): there are local (a directory, the default) and s3" >&2; exit 2
+	@echo "STORE=$(STORE): there are local (a directory, the default), s3, gs and az" >&2; exit 2
 else
 	@$(BIN)/python -m examples.demo
 endif
@@ -86,7 +90,7 @@ SHORT_STEPS := 100
 test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (20 minutes on 2 cores)
 
 # A worker takes tests that follow each other, so that tests of a module share what they have made.
-UNIT_TESTS := --dist worksteal -m "not slow" tests --ignore=tests/simulation --ignore=tests/spark
+UNIT_TESTS := --dist worksteal -m "not slow and not clouds" tests --ignore=tests/simulation --ignore=tests/spark
 test-unit: setup s3-server promtool ## The part of them without Spark and the simulation
 	$(PYTEST) $(UNIT_TESTS)
 
@@ -122,9 +126,15 @@ test-deep: setup s3-server ## Run the slow tests, except those of interrupts, mo
 test-all: ## Run everything: make test, make test-deep with all seeds, fuzz, and Spark on S3 (90 minutes on 2 cores)
 	$(MAKE) test
 	$(MAKE) test-deep DEEP_MIXED_SEEDS=10000 DEEP_LOG_SEEDS=10000 FOCUS_SEEDS=1000
+	$(MAKE) test-clouds
 	$(PYTEST) -m slow tests/interrupts
 	$(MAKE) fuzz
 	$(PYTEST) --dist worksteal tests/spark --store=s3
+
+test-clouds: setup s3-server ## Run the tests of object stores on servers for s3://, gs:// and az:// (needs Go and npm)
+	@conf/gcs_server.sh install
+	@conf/azure_server.sh install
+	$(PYTEST) --dist worksteal -m "clouds and not slow" tests --ignore=tests/spark
 
 test-s3: setup s3-server ## Run the tests that use S3, and those of Spark with their stores on a real S3 server
 	$(PYTEST) -m s3 tests --ignore=tests/spark
@@ -152,7 +162,7 @@ fuzz: setup ## Spoil every record and file that is read, and see that none does 
 	$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES)
 
 STORE ?= local
-soak: setup ## Run real processes among kills, stops and a full disk (MINUTES=5 STORE=local, or s3)
+soak: setup ## Run real processes among kills, stops and a full disk (MINUTES=5 STORE=local, or s3, gs, az)
 	$(BIN)/python -m tests.soak.run --minutes $(MINUTES) --store $(STORE)
 
 mutations: setup ## Leave out one rule of the protocol at a time, and write docs/evidence/mutations.md from what shows it

@@ -45,7 +45,7 @@ class GcsTransport:
         self._endpoint = (options.endpoint_url or emulator or _ENDPOINT).rstrip("/")
         # A server of tests takes every request, and must not see the credentials for the cloud.
         self._is_anonymous = options.anon or (
-            bool(emulator) and not (options.endpoint_url or options.token or options.key_file or options.credentials)
+            bool(emulator) and not (options.token or options.key_file or options.credentials)
         )
         self._connections = connections_to(
             self._endpoint,

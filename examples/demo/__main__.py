@@ -1,6 +1,6 @@
 """The demo: a Spark pipeline on real data that is killed, replayed and fenced, and stays exact.
 
-``python -m examples.demo`` writes a store into ``demo-store/``, or with the URL of an S3 prefix behind it into a new
+``python -m examples.demo`` writes a store into ``demo-store/``, or with the URL of a prefix in a cloud behind it into a new
 directory below that; it ends with 1 if anything differs from the input.
 """
 
@@ -258,7 +258,8 @@ def main(place: str | None) -> int:
     if not faults:
         console.print(f"[green]✓ exact[/green], in {time.monotonic() - started:.0f} s. Look around in {shown(url)}:")
         if place is not None:
-            console.print("  make s3 && . .cache/s3/environment")
+            server = {"s3": "s3", "gs": "gcs", "az": "azure"}[place.partition("://")[0]]
+            console.print(f"  conf/{server}_server.sh start && . .cache/{server}/environment")
         command = os.path.relpath(Path(sys.executable).with_name("eoslog"))
         console.print(f"  {command} --store {shown(url)} transactions list")
     return 1 if faults else 0

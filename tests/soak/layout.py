@@ -68,7 +68,7 @@ class Run:
     url: str
     seed: int
     endpoint_url: str | None = None
-    """Of an S3 server, as the processes reach it."""
+    """Of a server, as the processes reach it."""
     transaction_timeout_ms: int = 6_000
     session_timeout_ms: int = 6_000
     """Of the members of groups."""
@@ -121,11 +121,12 @@ class Run:
         """The variables with which a process finds the store."""
         found = {name: str(value) for name, value in SETTINGS.items()}
         if self.endpoint_url is not None:
-            found["EOSLOG_S3__ENDPOINT_URL"] = self.endpoint_url
+            section = {"s3": "S3", "gs": "GCS", "az": "AZURE"}[self.url.partition("://")[0]]
+            found[f"EOSLOG_{section}__ENDPOINT_URL"] = self.endpoint_url
         return os.environ | found
 
     def connect(self, *, endpoint_url: str | None = None) -> eoslog.Store:
-        """The store; by default as the environment says, else straight at an S3 server."""
+        """The store; by default as the environment says, else straight at a server."""
         options = {} if endpoint_url is None else {"endpoint_url": endpoint_url}
         return eoslog.connect(self.url, **options)
 

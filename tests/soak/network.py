@@ -1,4 +1,4 @@
-"""A bad network between the processes and an S3 server: the fault proxy, with faults at random.
+"""A bad network between the processes and an object store: the fault proxy, with faults at random.
 
 It spoils answers of all kinds; SIGUSR1 ends that, and from then on it only forwards.
 """
@@ -57,13 +57,16 @@ class BadNetwork:
         time.sleep(self._random.expovariate(1 / _MEAN_PAUSE_S))
 
 
-def main(target: str, seed: str, address: Path) -> None:
+def main(kind: str, target: str, seed: str, address: Path) -> None:
     """Print nothing; the file ``address`` has the proxy's URL as soon as it listens, then the faults drawn so far."""
     calm = threading.Event()
     ended = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: calm.set())
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with FaultProxy(target) as proxy:
+        if kind == "gs":
+            # The server knows itself by its own address only.
+            proxy.ignored_headers.add("host")
         address.write_text(proxy.url)
         network = BadNetwork(proxy, seed)
         while not ended.is_set():
@@ -79,4 +82,4 @@ def main(target: str, seed: str, address: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(*sys.argv[1:4], Path(sys.argv[4]))

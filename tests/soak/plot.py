@@ -40,7 +40,7 @@ def draw(run: Run, evidence: Evidence, events: Sequence[Event], samples: Sequenc
     unique = dict(zip(labels, handles, strict=True))
     rows.legend(unique.values(), unique.keys(), loc="lower right", bbox_to_anchor=(1, 1), fontsize=9, ncols=7)
     recoveries.set_xlabel("seconds since the beginning")
-    figure.suptitle(f"Soak on {'S3' if run.endpoint_url else 'local disk'}, seed {run.seed}")
+    figure.suptitle(f"Soak on {run.url if run.endpoint_url else 'local disk'}, seed {run.seed}")
     figure.savefig(run.folder / "soak.png", dpi=100)
     plt.close(figure)
 

@@ -25,7 +25,7 @@ from tests.soak.draining import drain
 from tests.soak.faults import Faults
 from tests.soak.history import write_history
 from tests.soak.layout import PUBLISHED, Run, make_topics
-from tests.soak.object_server import BUCKET, ObjectServer
+from tests.soak.object_server import BUCKET, KINDS_OF_SERVERS, ObjectServer
 from tests.soak.observer import Observer
 from tests.soak.plot import draw
 from tests.soak.summary import DRAINS, TRIED, Summary
@@ -49,9 +49,9 @@ def main() -> int:
     print(f"{arguments.minutes} minutes on {arguments.store}, seed {arguments.seed}, in {folder}", flush=True)
     with contextlib.ExitStack() as stack:
         disk, server = None, None
-        if arguments.store == "s3":
-            server = stack.enter_context(ObjectServer(folder.resolve(), arguments.seed))
-            url = f"s3://{BUCKET}/store"
+        if arguments.store != "local":
+            server = stack.enter_context(ObjectServer(arguments.store, folder.resolve(), arguments.seed))
+            url = f"{arguments.store}://{BUCKET}/store"
             run = Run(folder.resolve(), url, arguments.seed, server.url, 15_000, 20_000, pace=_pace(arguments))
         else:
             disk = _small_disk(folder.resolve(), stack)
@@ -74,7 +74,7 @@ def _pace(arguments: argparse.Namespace) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.run")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults go on")
-    parser.add_argument("--store", choices=["local", "s3"], default="local")
+    parser.add_argument("--store", choices=["local", *KINDS_OF_SERVERS], default="local")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="which faults, and when")
     parser.add_argument("--folder", type=Path, help="where histories, logs, plot and summary go")
     parser.add_argument("--no-spark", dest="spark", action="store_false", help="without streaming queries")
@@ -147,6 +147,6 @@ def _connect(run: Run, server: ObjectServer | None) -> eoslog.Store:
 
 
 if __name__ == "__main__":
-    if "s3" not in sys.argv[1:]:
+    if not {*KINDS_OF_SERVERS} & {*sys.argv[1:]}:
         enter_own_mount_space("tests.soak.run")
     sys.exit(main())

@@ -112,4 +112,5 @@ class Summary:
 
     def _why_none(self) -> str:
         """Why the disk was never full."""
-        return "not part of a run on s3" if self._facts["store"] == "s3" else "could not be made here"
+        store = self._facts["store"]
+        return "could not be made here" if store == "local disk" else f"not part of a run on {store}"

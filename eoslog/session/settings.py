@@ -51,7 +51,7 @@ _CREDENTIALS = (
     *("key_file", "account_key", "sas_token", "tenant_id", "client_id", "client_secret"),
 )
 """Options that give credentials."""
-_SOURCES = ("profile", "credentials", "key_file", "tenant_id", "client_id")
+_SOURCES = ("profile", "credentials", "key_file", "client_id")
 """Settings that give credentials. They count only where no option does."""
 
 
@@ -126,7 +126,6 @@ class AzureSettings(_CloudSettings):
     """Stores on Azure Blob Storage, without credentials."""
 
     account: str | None = None
-    tenant_id: str | None = None
     client_id: str | None = None
 
 

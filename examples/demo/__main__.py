@@ -1,7 +1,7 @@
 """The demo: a Spark pipeline on real data that is killed, replayed and fenced, and stays exact.
 
-``python -m examples.demo`` writes a store into ``demo-store/``, or with the URL of a prefix in a cloud behind it into a new
-directory below that; it ends with 1 if anything differs from the input.
+``python -m examples.demo`` writes a store into ``demo-store/``, or with the URL of a prefix in a cloud behind it into a
+new directory below that; it ends with 1 if anything differs from the input.
 """
 
 from __future__ import annotations

@@ -69,10 +69,10 @@ class NativeFiles:
     """
 
     def __init__(self, store_url: str, options: Mapping[str, str]) -> None:
-        self._is_s3 = store_url.startswith("s3://")
-        root = "s3a" + store_url.removeprefix("s3") if self._is_s3 else f"file:{os.path.realpath(store_url)}"
-        self._root = root.rstrip("/").translate(_GLOB_CHARACTERS)
-        self.read_options = _READ_OPTIONS | (s3a_options(options) if self._is_s3 else {})
+        self._is_remote = store_url.startswith(("s3://", "gs://", "abfss://", "az://"))
+        self._root = _hadoop_root(store_url, options).rstrip("/").translate(_GLOB_CHARACTERS)
+        # Hadoop's connectors for other clouds take their credentials from Spark's configuration alone.
+        self.read_options = _READ_OPTIONS | (s3a_options(options) if store_url.startswith("s3://") else {})
 
     def path(self, file: PlannedFile) -> str:
         """Return the file's path in Hadoop's form."""
@@ -81,11 +81,33 @@ class NativeFiles:
     def listing_setting(self, file_count: int, known: Callable[[str], int]) -> dict[str, str]:
         """Return the setting with which Spark looks up this many files without a task for each.
 
-        On S3 several tasks look up the files, because each lookup is a request. On a local disk the driver does it.
+        In a cloud several tasks look up the files, because each lookup is a request. On a local disk the driver does it.
         """
-        if self._is_s3:
+        if self._is_remote:
             return {_LISTING_PARALLELISM: str(_LISTING_TASKS)} if known(_LISTING_PARALLELISM) > _LISTING_TASKS else {}
         return {_LISTING_THRESHOLD: str(file_count)} if known(_LISTING_THRESHOLD) < file_count else {}
+
+
+def _hadoop_root(store_url: str, options: Mapping[str, str]) -> str:
+    """Return the URL by which Hadoop's connectors know the root of a store.
+
+    Raises:
+        InvalidOption: an ``az://`` URL, and no option names the account. Hadoop's URL has it.
+    """
+    scheme, separator, rest = store_url.partition("://")
+    if not separator:
+        return f"file:{os.path.realpath(store_url)}"
+    if scheme == "s3":
+        return f"s3a://{rest}"
+    if scheme == "az":
+        container, _, prefix = rest.partition("/")
+        if not options.get("account"):
+            raise InvalidOption(
+                f"Spark reads the files of {store_url} by abfss://, which needs the storage account. Give option "
+                "store.account, or the store's URL as abfss://container@account.dfs.core.windows.net/prefix."
+            )
+        return f"abfss://{container}@{options['account']}.dfs.core.windows.net/{prefix}"
+    return store_url
 
 
 def s3a_options(options: Mapping[str, str]) -> dict[str, str]:

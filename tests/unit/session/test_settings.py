@@ -18,7 +18,7 @@ def test_the_example_file_shows_every_setting_at_its_default() -> None:
 
     assert example == Settings()
     text = (CONF / "eoslog.toml").read_text()
-    for section in ("log", "local", "s3", "vacuum", "coordinator"):
+    for section in ("log", "local", "s3", "gcs", "azure", "vacuum", "coordinator"):
         assert f"[{section}]" in text
         for name in type(getattr(example, section)).model_fields:
             assert f"{name} = " in text
@@ -60,7 +60,7 @@ def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
         ('[s3.nested]\nsession_token = "hush"\n', r"s3\.nested\.session_token.*credentials are not settings"),
         (
             "[lgo]\nslot_retention_ms = 1\n",
-            "lgo.*is unknown; did you mean 'log'.*Valid are store, log, local, s3, vacuum",
+            "lgo.*is unknown; did you mean 'log'.*Valid are store, log, local, s3, gcs, azure, vacuum",
         ),
         ('[s3]\nendponit_url = "x"\n', r"s3\.endponit_url.*is unknown; did you mean 'endpoint_url'\?"),
         ("[local]\nfsync = 7\n", "'local.fsync' in .*: must be true or false, not 7"),
@@ -179,6 +179,21 @@ def test_a_profile_gives_way_to_credentials_that_are_given(tmp_path: Path) -> No
     assert settings.store_options("s3://bucket", {"region": "x"})["profile"] == "production"
     assert "profile" not in settings.store_options("s3://bucket", {"key": "k", "secret": "s"})
     assert settings.store_options("S3://bucket", {"profile": "other"})["profile"] == "other"
+
+
+def test_a_file_may_name_a_function_for_credentials_and_a_key_of_kms(tmp_path: Path) -> None:
+    file = tmp_path / "eoslog.toml"
+    file.write_text(
+        '[s3]\nsse_kms_key_id = "arn"\ncredentials = "m:f"\n[gcs]\ncredentials = "m:g"\n[azure]\naccount = "a"\n'
+    )
+
+    settings = load_settings(file)
+
+    assert settings.store_options("s3://b") == {"sse_kms_key_id": "arn", "credentials": "m:f"}
+    assert settings.store_options("s3://b", {"key": "k"}) == {"sse_kms_key_id": "arn", "key": "k"}
+    assert settings.store_options("gcs://b") == {"credentials": "m:g"}
+    assert settings.store_options("abfss://c@a.dfs.core.windows.net") == settings.store_options("az://c")
+    assert settings.store_options("az://c") == {"account": "a"}
 
 
 def test_settings_given_as_an_argument_replace_those_of_the_environment(

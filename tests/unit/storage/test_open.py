@@ -9,7 +9,10 @@ import pytest
 
 import eoslog
 from eoslog.errors import InvalidOption, InvalidRequest
+from eoslog.storage.azure_options import AzureOptions
+from eoslog.storage.azure_transport import account_of
 from eoslog.storage.environment import Environment
+from eoslog.storage.http_store import HttpStore
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.opening import open_object_store
@@ -58,7 +61,9 @@ def test_an_s3_url_names_bucket_and_prefix(environment: Environment, url: str) -
     assert store.tail_bytes == 64 * 1024
 
 
-@pytest.mark.parametrize("url", ["s3:/bucket/a", "S3:bucket", "s3a:/bucket", "memory:name", " s3:/bucket"])
+@pytest.mark.parametrize(
+    "url", ["s3:/bucket/a", "S3:bucket", "s3a:/bucket", "memory:name", " s3:/bucket", "gs:/b/s", "abfss:/c/s", "az:/c"]
+)
 def test_a_url_that_lacks_slashes_is_not_taken_for_a_path(environment: Environment, url: str) -> None:
     with pytest.raises(InvalidOption, match="Two slashes follow the scheme"):
         open_object_store(url, environment)
@@ -70,21 +75,93 @@ def test_a_file_url_of_a_relative_path_is_refused(environment: Environment) -> N
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "reason"),
     [
-        *("dbfs:/mnt/x", "gs:/b/s", "abfss:/c/s", "hdfs:/x", "hdfs:x", "http:/h/x", "s3n:/b", "az:/c", "web+hdfs:/x"),
-        *("DBFS:/x", " dbfs:/x", "x-y.z:/a", "files:/x", "wasbs:c", "nn:///x", "gs://b"),
+        *((url, "DBFS has no conditional put") for url in ("dbfs:/mnt/x", "DBFS:/x", " dbfs:/x")),
+        *((url, "no client of HDFS") for url in ("hdfs:/x", "hdfs:x", "hdfs://host/x")),
+        *(
+            (url, r"write abfss://container@account\.dfs")
+            for url in ("wasbs:c", "wasb://c@a/x", "adls://c", "azure:/c")
+        ),
+        *((url, "has no conditional put with If-None-Match") for url in ("oss://b/x", "cos:/b", "obs://b")),
+        ("http:/h/x", "the server as endpoint_url"),
+        ("https://host/a", "the server as endpoint_url"),
+        ("s3n:/b", "write s3://bucket"),
+        ("adl://a/b", "is retired"),
+        *((url, "Unknown scheme") for url in ("web+hdfs:/x", "x-y.z:/a", "files:/x", "nn:///x")),
     ],
 )
 def test_a_url_of_another_system_is_not_taken_for_a_path(
-    tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch, url: str
+    tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch, url: str, reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for given in (url, Path(url)):
-        with pytest.raises(InvalidOption, match=r"Unknown scheme '[-+.a-z0-9]+' of a store's URL; valid are a local"):
+        with pytest.raises(InvalidOption, match=f"{reason}.*; valid are a local path"):
             eoslog.connect(given)
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "canonical"),
+    [
+        ("gs://bucket/a/prefix/", "gs://bucket/a/prefix"),
+        ("gcs://bucket/a/prefix", "gs://bucket/a/prefix"),
+        ("az://container/a/prefix", "az://container/a/prefix"),
+        ("abfss://c@me.dfs.core.windows.net/a", "abfss://c@me.dfs.core.windows.net/a"),
+        ("ABFS://c@me.dfs.core.windows.net/a/", "abfss://c@me.dfs.core.windows.net/a"),
+        ("abfss://w@onelake.dfs.fabric.microsoft.com/i/Files", "abfss://w@onelake.dfs.fabric.microsoft.com/i/Files"),
+    ],
+)
+def test_each_spelling_of_a_clouds_url_names_the_same_store(environment: Environment, url: str, canonical: str) -> None:
+    store = open_object_store(url, environment, read_timeout_ms="1000", anon="true")
+
+    assert isinstance(store, HttpStore)
+    assert store.url == canonical
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("gs://bucket/p", "https://storage.googleapis.com/bucket/p/"),
+        ("abfss://c@me.dfs.core.windows.net/p", "https://me.blob.core.windows.net/c/p/"),
+        ("abfss://c@me.z12.dfs.storage.azure.net/p", "https://me.z12.blob.storage.azure.net/c/p/"),
+        ("az://c/p", "https://named.blob.core.windows.net/c/p/"),
+    ],
+)
+def test_a_clouds_url_leads_to_its_server(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, url: str, location: str
+) -> None:
+    for name in ("STORAGE_EMULATOR_HOST", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    given = {"account": "named"} if url.startswith("az:") else {}
+
+    assert open_object_store(url, environment, **given).location == location
+
+
+@pytest.mark.parametrize(
+    ("url", "spelling"),
+    [
+        ("abfss://container/prefix", "abfss://container@account"),
+        ("abfss://c@me.example.com/p", "abfss://container@account"),
+        ("abfss://c@me.dfs.core.windows.net.example.com/p", "abfss://container@account"),
+        ("abfss://c:hush@me.dfs.core.windows.net/p", "abfss://container@account"),
+        ("abfss://me.dfs.core.windows.net/p", "abfss://container@account"),
+        ("az://c@me.dfs.core.windows.net/p", "az://container/prefix, with the option account"),
+        ("az://c/p?sig=hush", "has no query"),
+        ("gs://me:hush@bucket/p", "carries credentials"),
+        ("gs://bucket/p?token=hush", "has no query"),
+        ("gs:///p", "names a bucket"),
+        ("az:///p", "names a container"),
+    ],
+)
+def test_another_spelling_of_a_clouds_url_is_refused_with_the_right_one(
+    environment: Environment, url: str, spelling: str
+) -> None:
+    with pytest.raises(InvalidOption, match=spelling) as caught:
+        open_object_store(url, environment)
+
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["C:/a", "c:\\a", "./dbfs:/x", "2024:/x", "a:b", "ab:1", "sub/gs:/x", "-x:/y"])
@@ -126,7 +203,7 @@ def test_a_path_that_the_system_cannot_encode_is_refused(environment: Environmen
             open_object_store(path, environment)
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/a", "http://host/a", "", "s3:///prefix", "file://host/path", "file://"])
+@pytest.mark.parametrize("url", ["", "s3:///prefix", "file://host/path", "file://"])
 def test_an_unknown_url_is_refused(environment: Environment, url: str) -> None:
     with pytest.raises(InvalidOption):
         open_object_store(url, environment)
@@ -171,8 +248,42 @@ def test_an_unknown_option_names_the_valid_ones(environment: Environment) -> Non
         {"endpoint_url": "http://[host]:9000"},
         {"endpoint_url": "http://[::1"},
         {"endpoint_url": "http://host:99999"},
+        {"credentials": "no-function"},
+        {"credentials": "m:f", "anon": True},
     ],
 )
 def test_a_senseless_option_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidOption):
         S3Options.of(options)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options"),
+    [
+        ("gs", {"token": "hush", "anon": "true"}),
+        ("gs", {"key_file": "f", "credentials": "m:f"}),
+        ("gs", {"region": "r"}),
+        ("az", {"account_key": "hush", "sas_token": "hush"}),
+        ("az", {"tenant_id": "t", "client_id": "c"}),
+        ("az", {"client_secret": "hush"}),
+        ("az", {"key": "hush"}),
+        ("az", {"credentials": "hush"}),
+    ],
+)
+def test_a_senseless_option_of_a_cloud_is_refused_and_not_repeated(
+    environment: Environment, scheme: str, options: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        open_object_store(f"{scheme}://b/p", environment, **options)
+
+    assert "hush" not in str(caught.value)
+
+
+def test_the_environment_names_the_account_and_its_key_only_for_that_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=mine;AccountKey=aHVzaA==")
+
+    assert account_of(AzureOptions(), None).credentials == {"account_key": "aHVzaA=="}
+    assert account_of(AzureOptions(), "mine.blob.core.windows.net").credentials == {"account_key": "aHVzaA=="}
+    assert account_of(AzureOptions(), "other.blob.core.windows.net").credentials == {}
+    assert account_of(AzureOptions(account="other"), None).endpoint == "https://other.blob.core.windows.net"
+    assert "aHVzaA" not in repr(account_of(AzureOptions(), None))

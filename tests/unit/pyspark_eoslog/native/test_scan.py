@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from eoslog.errors import InvalidOption
 from pyspark_eoslog.native.lookup import PlannedFile, RowInterval, TimedRows
 from pyspark_eoslog.native.native_scan import NativeFiles, quoted, s3a_options
 
@@ -26,6 +27,26 @@ def test_pattern_characters_in_a_path_are_escaped() -> None:
 
 def test_files_on_s3_are_read_through_s3a() -> None:
     assert NativeFiles("s3://bucket/prefix", {}).path(FILE) == "s3a://bucket/prefix/t/0/a.parquet"
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "root"),
+    [
+        ("gs://bucket/prefix", {}, "gs://bucket/prefix"),
+        ("abfss://c@a.dfs.core.windows.net/p", {}, "abfss://c@a.dfs.core.windows.net/p"),
+        ("az://c/p", {"account": "a"}, "abfss://c@a.dfs.core.windows.net/p"),
+        ("az://c", {"account": "a"}, "abfss://c@a.dfs.core.windows.net"),
+    ],
+)
+def test_files_of_other_clouds_have_the_urls_of_hadoops_connectors(
+    url: str, options: dict[str, str], root: str
+) -> None:
+    assert NativeFiles(url, options).path(FILE) == f"{root}/t/0/a.parquet"
+
+
+def test_hadoops_url_of_azure_needs_the_account() -> None:
+    with pytest.raises(InvalidOption, match=r"Give option store\.account"):
+        NativeFiles("az://c/p", {})
 
 
 def test_a_missing_or_damaged_file_is_never_passed_over() -> None:

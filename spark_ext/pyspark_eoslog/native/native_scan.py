@@ -81,7 +81,7 @@ class NativeFiles:
     def listing_setting(self, file_count: int, known: Callable[[str], int]) -> dict[str, str]:
         """Return the setting with which Spark looks up this many files without a task for each.
 
-        In a cloud several tasks look up the files, because each lookup is a request. On a local disk the driver does it.
+        In a cloud several tasks look up the files, because each lookup is a request. On local disk the driver does it.
         """
         if self._is_remote:
             return {_LISTING_PARALLELISM: str(_LISTING_TASKS)} if known(_LISTING_PARALLELISM) > _LISTING_TASKS else {}

@@ -205,7 +205,8 @@ class Settings(BaseSettings):
         sections: dict[str, _Section] = {"file": self.local, "s3": self.s3, "s3a": self.s3}
         sections |= {"gs": self.gcs, "gcs": self.gcs, "az": self.azure, "abfs": self.azure, "abfss": self.azure}
         found = sections[scheme].model_dump(exclude_defaults=True) if scheme in sections else {}
-        if any(given.get(name) for name in _CREDENTIALS):
+        # The values are not checked yet. Some, such as arrays, have no truth value and no comparison.
+        if any(value is not None and value is not False for name, value in given.items() if name in _CREDENTIALS):
             found = {name: value for name, value in found.items() if name not in _SOURCES}
         return found | dict(given)
 

@@ -93,7 +93,12 @@ class RenewedCredentials:
         """Ask for other credentials after a refusal. Return True if they differ from the refused ones."""
         with self._lock:
             refused = self._known
-            return refused is None or dict(self._ask().values) != dict(refused.values)
+            try:
+                return refused is None or dict(self._ask().values) != dict(refused.values)
+            except EosLogError as error:
+                # The refusal says what is wrong.
+                _logger.warning("credentials were refused, and there are no others: %s", error)
+                return False
 
     def _ask(self) -> Credentials:
         self._asked_ms = self._clocks.monotonic_ms()

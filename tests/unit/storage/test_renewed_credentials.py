@@ -121,6 +121,11 @@ def test_after_a_refusal_only_other_credentials_count(world: World) -> None:
     world.credentials._source = lambda: Credentials({"token": "secret-2"})
     assert world.credentials.renew() is False
 
+    world.credentials._source = world.give
+    world.error = StoreUnavailable("the service is away")
+    assert world.credentials.renew() is False
+    assert world.credentials.current() == {"token": "secret-2"}
+
 
 VALID = ("token", "sas_token")
 

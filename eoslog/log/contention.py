@@ -207,6 +207,9 @@ class Contention:
         """
         if self._replica.append_id != self._append_id_of_host or not self._store.is_remote:
             return False
+        if not self._replica.is_open:
+            # The log is being created. There is no record to read yet.
+            return False
         now_ms = self._environment.monotonic_ms()
         if now_ms < self._competes_until_ms:
             return True

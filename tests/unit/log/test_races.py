@@ -74,6 +74,16 @@ def test_a_writer_that_knows_of_no_other_gives_way_once_in_ten_seconds(world: Wo
     assert log.appender.counts.conflicts == 0
 
 
+def test_a_log_is_created_though_its_process_took_long_before(world: World) -> None:
+    log = world.process()
+    script(log).is_remote = True
+    world.now_ms += COMPETITION_MS
+
+    log.create(add("created"))
+
+    assert names(log) == ["created"]
+
+
 def test_a_local_store_needs_no_giving_way(world: World) -> None:
     other, log = world.created(), world.process()
     log.read(lambda state, slot: None)

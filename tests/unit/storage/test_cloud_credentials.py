@@ -38,6 +38,8 @@ _LIST = """<?xml version="1.0" encoding="utf-8"?><EnumerationResults><Blobs>
 class Server(ThreadingHTTPServer):
     """An object store that accepts one token, and the services that give tokens."""
 
+    request_queue_size = 64
+
     daemon_threads = True
 
     def __init__(self) -> None:

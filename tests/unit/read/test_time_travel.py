@@ -131,7 +131,7 @@ def test_a_slot_and_a_time_exclude_each_other_and_other_isolation_levels(store: 
         store.scan("t", slot=99)
 
 
-def test_a_time_below_the_snapshot_floor_is_out_of_range(store: Store, world: World) -> None:
+def test_a_time_or_slot_below_the_snapshot_floor_is_out_of_range(store: Store, world: World) -> None:
     write(store, b"1")
     world.pass_time(1000)
     write(store, b"2")
@@ -144,6 +144,8 @@ def test_a_time_below_the_snapshot_floor_is_out_of_range(store: Store, world: Wo
 
     with pytest.raises(OffsetOutOfRange, match=re.escape(f"at slot {floor}, at {iso_time(floor_ms)}")):
         store.scan("t", timestamp=floor_ms - 1)
+    with pytest.raises(OffsetOutOfRange, match=f"a snapshot of the earlier slot {floor - 1} would lack them"):
+        store.scan("t", slot=floor - 1)
     assert values(store, timestamp=floor_ms) == [b"1", b"2", b"2"]
 
 

@@ -114,7 +114,9 @@ _LISTED = {
     "offsets": _Listed(
         _topic_commands, "Show the offsets at which the partitions of TOPIC begin and end, or those of all topics."
     ),
-    "publish": _Listed(_store_commands, "Publish TOPIC as a Delta table that other engines read."),
+    "publish": _Listed(
+        _store_commands, "Publish TOPIC as the tables that its setting publish names, for other engines."
+    ),
     "restore-indexes": _Listed(_store_commands, "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
     "seal": _Listed(_store_commands, "Seal the segments that are large or old enough."),
     "topics": _Listed(

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from eoslog.arguments import DEFAULT_SESSION_TIMEOUT_MS, Count, Natural, SessionTimeout, TimeLimit, TransactionTimeout
-from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import InvalidOption
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.file_compaction import join_small_segments
+from eoslog.maintenance.known_tables import KnownTables
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer import exit_flush  # noqa: F401 - must register its functions before the program registers its own
 from eoslog.read.commits import Commit, read_commits
@@ -19,7 +19,7 @@ from eoslog.read.history import History
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.scan import Scan, plan_scan
 from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG, named_options
-from eoslog.session.metrics import Published, StoreMetrics, is_behind, store_metrics
+from eoslog.session.metrics import StoreMetrics, is_behind, store_metrics
 from eoslog.session.serializers import Deserializer, Serializer
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings
@@ -28,7 +28,7 @@ from eoslog.state.names import PartitionId, names_given
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
-from eoslog.state.store_state import StoreState
+from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.opening import open_object_store
 from eoslog.storage.process import cannot_be_pickled
@@ -170,27 +170,22 @@ class Store(Session):
     def metrics(self) -> StoreMetrics:
         """Return numbers for monitoring: what open transactions hold back, and the work of this process.
 
-        The call sends one small request. It sends another one for each published topic whose newest known Delta version
-        lacks rows. The first call opens the Delta logs, with about three requests each.
+        The call sends one small request. It sends another one for each published table whose newest known version
+        lacks rows. The first call opens the logs of the tables, with about three requests each.
         """
         store_id = self.describe().store_id
         tables = KnownTables.of(self)
 
-        def behind(state: StoreState, slot: int) -> list[str]:
-            names = []
-            for topic in state.topics.values():
-                last = tables.known(topic.topic, store_id)
-                if topic.config.is_published and (last is None or is_behind(state, topic, last.version)):
-                    names.append(topic.topic)
-            return names
+        def behind(state: StoreState, slot: int) -> list[Topic]:
+            published = [topic for topic in state.topics.values() if topic.config.is_published]
+            known = [(topic, tables.known(topic, store_id)) for topic in published]
+            return [topic for topic, last in known if last is None or is_behind(state, topic, last.slot)]
 
         tables.refresh(self.read(behind))
 
         def snapshot(state: StoreState, slot: int) -> StoreMetrics:
-            found = {topic.topic: tables.known(topic.topic, store_id) for topic in state.topics.values()}
-            publications = {
-                topic: Published(last.version, last.last_updated) for topic, last in found.items() if last is not None
-            }
+            found = {topic.topic: tables.known(topic, store_id) for topic in state.topics.values()}
+            publications = {topic: last for topic, last in found.items() if last is not None}
             return store_metrics(
                 state,
                 slot,

@@ -21,7 +21,7 @@ def published_versions(store: Store) -> dict[int, list[Row]]:
     found: dict[int, list[Row]] = {}
 
     def publish() -> None:
-        published = store.admin.publish("t")
+        (published,) = store.admin.publish("t")
         assert published.version == len(found)
         found[published.version] = rows_of_snapshot(store, "t", published.slot)
 

@@ -24,7 +24,6 @@ from eoslog.admin.topic_admin import (
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.arguments import Count, Natural
 from eoslog.copying.store_copy import CopyReport, StoreCopy
-from eoslog.delta.delta_schema import delta_schema
 from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic
 from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
@@ -37,6 +36,7 @@ from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.publication import Publication, Publisher
 from eoslog.maintenance.sealing import seal_now
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
+from eoslog.maintenance.table_formats import check_publishable
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.session.client_options import ADMIN_CALLS, named_options, named_otherwise
 from eoslog.session.positions import PartitionOffsets
@@ -100,7 +100,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         Raises:
             TopicAlreadyExists, InvalidTopic
             InvalidRequest: ``schema`` or ``spark_schema`` is no schema.
-            UnsupportedSchema: a column cannot be stored, or Delta lacks its type and ``config.publish`` is ``delta``.
+            UnsupportedSchema: a column cannot be stored, or a format of ``config.publish`` lacks its type.
         """
         check_topic_name(topic)
         _check_partition_count(topic, partitions)
@@ -117,8 +117,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             raise InvalidTopic(f"topic {topic}: key is the name of a column, or a list of names, not {quoted(key)}")
         keys = (key,) if isinstance(key, str) else tuple(key)
         topic_schema = _topic_schema(topic, schema, keys, spark_schema)
-        if config is not None and config.is_published and topic_schema.arrow is not None:
-            delta_schema(topic, decode_schema(topic_schema.arrow))
+        if config is not None and topic_schema.arrow is not None:
+            check_publishable(topic, config.formats, decode_schema(topic_schema.arrow))
         self._store.ensure_created()
         entry = TopicCreated(
             topic=topic,
@@ -152,7 +152,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         Raises:
             UnknownTopicOrPartition
             InvalidTopic: a setting is unknown, or its value is not allowed.
-            UnsupportedSchema: ``publish`` is ``delta``, but Delta has no type for a column, or forbids its name.
+            UnsupportedSchema: a format of ``publish`` has no type for a column, or forbids its name.
         """
         return self._store.append(AlterTopic(topic, settings))
 
@@ -176,7 +176,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             InvalidTopic: the topic holds Kafka records.
             SchemaMismatch: the topic has a column of this name with another type.
             InvalidRequest: ``columns`` is no schema.
-            UnsupportedSchema: a column cannot be stored, or the topic is published and Delta lacks the column's type.
+            UnsupportedSchema: a column cannot be stored, or a format of the published topic lacks its type.
         """
         found = arrow_columns(topic, columns)
         described = found.spark if spark_schema is None else spark_schema
@@ -307,16 +307,19 @@ class Admin(TransactionAdministration, GroupAdministration):
             seal_now(store, self.list_topics() if topic is None else [topic])
         return compact_files(store, topic=topic, target_file_bytes=target_file_bytes)
 
-    def publish(self, topic: str) -> Publication:
-        """Publish the newest slot of a topic as a version of its Delta table, whose root is the topic's directory.
+    def publish(self, topic: str) -> list[Publication]:
+        """Publish the newest slot of a topic as a version of each table that its setting ``publish`` names.
 
-        If the table shows the topic's rows and columns already, it gets no version. A coordinator publishes all topics
-        with the setting ``publish="delta"`` in the same way.
+        If a table shows the topic's rows and columns already, it gets no version. A coordinator publishes all these
+        topics in the same way.
+
+        Returns:
+            The newest version of each table.
 
         Raises:
             UnknownTopicOrPartition
-            InvalidTopic: the topic's setting ``publish`` is not ``delta``.
-            UnsupportedSchema: Delta has no such type, or allows no such column name.
+            InvalidTopic: the topic's setting ``publish`` is ``none``.
+            UnsupportedSchema: a format has no such type, or allows no such column name.
             RetriableError: the version may be there or not. Publish again.
         """
         self._store.describe()

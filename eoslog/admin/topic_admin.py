@@ -14,10 +14,10 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from eoslog.arguments import is_whole_number
-from eoslog.delta.delta_schema import delta_schema
 from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic, OffsetOutOfRange
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema, without_columns
+from eoslog.maintenance.table_formats import check_publishable
 from eoslog.producer.new_columns import append_columns
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
@@ -63,8 +63,7 @@ class AlterTopic:
         """Raises: UnknownTopicOrPartition, InvalidTopic, UnsupportedSchema"""
         found = topic_named(draft, self.topic)
         config = changed_config(self.topic, found.config, self.settings)
-        if config.is_published:
-            delta_schema(self.topic, stored_schema(found))
+        check_publishable(self.topic, config.formats, stored_schema(found))
         if config != found.config:
             if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
                 need_feature(draft, STATISTICS_COLUMNS)

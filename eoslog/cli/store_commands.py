@@ -394,14 +394,13 @@ def compact_keys(invocation: Invocation, topic: str | None, now: bool) -> None:
 @click.argument("topic", shell_complete=completion.topics)
 @pass_invocation
 def publish(invocation: Invocation, topic: str) -> None:
-    """Publish TOPIC as a Delta table that other engines read. Its setting publish must be delta.
+    """Publish TOPIC as the tables that its setting publish names, for other engines.
 
-    The table's root is the directory of the topic. The new version shows all rows that are committed now. A coordinator
-    publishes at intervals.
+    The new version of a table shows all rows that are committed now. A coordinator publishes at intervals.
     """
     with progress("publishing"):
         found = invocation.store().admin.publish(topic)
-    invocation.print_rows(Columns("Topic Version Slot FilesAdded FilesRemoved"), [found])
+    invocation.print_rows(Columns("Topic Format Version Slot FilesAdded FilesRemoved"), found)
 
 
 def _interval(text: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ are here. A log is read as untrusted input.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -16,6 +16,10 @@ from pydantic.alias_generators import to_camel
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import DECODING_ERRORS
+from eoslog.publication.published_file import FileRange
+from eoslog.publication.topic_snapshot import table_id
+from eoslog.session.metrics import Published
+from eoslog.state.store_state import Topic
 
 PARTITION_COLUMN = "_partition"
 BASE_OFFSET_COLUMN = "_base_offset"
@@ -166,6 +170,43 @@ class DeltaTable:
     protocol: Protocol | None = None
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
     """The last transaction of each application id."""
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths of the files, relative to the topic's directory."""
+        return self.files
+
+    @property
+    def is_foreign(self) -> bool:
+        """False: other programs refuse to write a table with the writer feature ``eoslog``."""
+        return False
+
+    def published(self, store_id: str) -> Published | None:
+        """Return the slot of a store that the version shows; None if the store has published no version."""
+        last = self.transactions.get(store_id)
+        return None if last is None else Published(last.version, last.last_updated)
+
+    @property
+    def newest(self) -> Published | None:
+        """The slot that the version shows, of whichever store; None if it names none."""
+        found = [Published(last.version, last.last_updated) for last in self.transactions.values()]
+        return max(found, default=None)
+
+    def range_of(self, path: str) -> FileRange | None:
+        """Return the rows of a file of the table; None if its action does not state them."""
+        file = self.files[path]
+        try:
+            partition = int(file.partition_values[PARTITION_COLUMN] or "")
+            begin = int(file.partition_values[BASE_OFFSET_COLUMN] or "")
+            end = int((file.tags or {})[END_OFFSET_TAG])
+            rows = int(json.loads(file.stats or "{}")["numRecords"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return None
+        return FileRange(partition, begin, end, rows)
+
+    def is_of(self, topic: Topic) -> bool:
+        """Return False if the table shows an earlier topic of this name, or has no version."""
+        return self.metadata is not None and self.metadata.id == table_id(topic)
 
     def apply(self, version: int, actions: Iterable[Action]) -> None:
         """Apply the actions of the next version."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -22,12 +23,17 @@ from eoslog.delta.actions import (
     decode_action,
     decode_version,
 )
-from eoslog.errors import CorruptRecord
+from eoslog.delta.delta_versions import DeltaVersion, changed_heads, changed_version, withdrawn_version
+from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.format.data_file import DECODING_ERRORS
+from eoslog.publication.changes import Change
+from eoslog.publication.table_log import TableLog
+from eoslog.publication.topic_snapshot import TopicSnapshot
 from eoslog.storage.conditional_put import Lost, Unknown, put_next
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 
+_logger = logging.getLogger(__name__)
 DELTA_LOG = "_delta_log"
 LOG_RETENTION_MS = 30 * 24 * 3600 * 1000
 """Old versions of a Delta log are kept for this long (ms). It is Delta's default."""
@@ -73,22 +79,29 @@ _CHECKPOINT_SCHEMA = pa.schema([(name, pa.struct(list(fields.items()))) for name
 _NAMES: dict[type[Action], str] = {SetTransaction: "txn", AddFile: "add", Metadata: "metaData", Protocol: "protocol"}
 
 
-class DeltaLog:
+class DeltaLog(TableLog):
     """The log of one Delta table as one process sees it. Only one thread at a time may use it."""
 
-    def __init__(self, store: ObjectStore, environment: Environment, root: str) -> None:
-        """Set up the log of the table whose root is the directory ``root`` of the store, with a slash at its end."""
+    def __init__(self, store: ObjectStore, environment: Environment, topic: str) -> None:
+        """Set up the log of a topic's table, whose root is the directory of the topic."""
         self._store = store
         self._environment = environment
-        self._directory = f"{root}{DELTA_LOG}/"
-        self.table = DeltaTable()
-        """The table at the newest known version."""
+        self._directory = f"{topic}/{DELTA_LOG}/"
+        self._table = DeltaTable()
         self._checkpoint_version = -1
         self._opened_ms = 0
         self._newest: bytes | None = None
         """The digest of the newest known version; None if only its checkpoint was read."""
         self._checked: tuple[int, bytes | None] = (-1, None)
         """The newest version that was compared with the log, and its digest. Later ones may be of another log."""
+
+    @property
+    def directory(self) -> str:
+        return self._directory
+
+    @property
+    def table(self) -> DeltaTable:
+        return self._table
 
     def _path(self, version: int, suffix: str = "json") -> str:
         return f"{self._directory}{version:020d}.{suffix}"
@@ -142,7 +155,7 @@ class DeltaLog:
     def _open(self) -> None:
         """Read the last checkpoint. Then list the log and read all later versions."""
         # After an error the log is opened again: a table that was read in part must not get a next version.
-        self.table = DeltaTable()
+        self._table = DeltaTable()
         table, newest = self._read_checkpoint(), None
         checkpoint_version = table.version
         listed = self._store.list(self._directory, start_after=self._path(table.version + 1, ""))
@@ -158,7 +171,7 @@ class DeltaLog:
                 )
             table.apply(version, decode_version(found.body, path))
             newest = _digest(found.body)
-        self.table, self._newest, self._checkpoint_version = table, newest, checkpoint_version
+        self._table, self._newest, self._checkpoint_version = table, newest, checkpoint_version
         self._checked = table.version, newest
         self._opened_ms = self._store.clock.now_ms()
 
@@ -184,6 +197,33 @@ class DeltaLog:
             raise damaged(path, error) from None
         table.apply(version, found)
         return table
+
+    def describes(self, snapshot: TopicSnapshot) -> bool:
+        return not changed_heads(snapshot, self.table)
+
+    def put_change(self, change: Change) -> bool:
+        return self._put(changed_version(change, self.table))
+
+    def put_withdrawal(self, store_id: str, time_ms: int) -> bool:
+        return self._put(withdrawn_version(store_id, time_ms, self.table))
+
+    def _put(self, version: DeltaVersion) -> bool:
+        self._environment.reached("delta.version.planned")
+        if not self.put(version.actions, version.body(self._environment.new_id())):
+            return False
+        self._environment.reached("delta.version.put")
+        if self.checkpoint_is_due:
+            self._write_due_checkpoint()
+        return True
+
+    def _write_due_checkpoint(self) -> None:
+        """Write a checkpoint. The version is published in any case, so a failure is only logged."""
+        try:
+            self.write_checkpoint()
+        except EosLogError as error:
+            _logger.warning("%s: no checkpoint of %s was written: %s", self._store.url, self._directory, error)
+        else:
+            self._environment.reached("delta.checkpoint.written")
 
     def put(self, actions: Sequence[Action], body: bytes) -> bool:
         """Put the next version, unless another process has put it.

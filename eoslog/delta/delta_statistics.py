@@ -1,4 +1,4 @@
-"""The statistics of a file as Delta's JSON, from the statistics of its batches in the log.
+"""The statistics of a file as Delta's JSON.
 
 Engines use bounds to skip files. A table lists the columns that have bounds. Some readers then skip a file that lacks a
 bound of such a column. So a file has bounds for all of these columns, or only its number of rows: Delta cannot express
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -17,16 +17,8 @@ import pyarrow as pa
 
 from eoslog.format.column_types import kind_of
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
-from eoslog.format.statistics import (
-    ColumnBounds,
-    Value,
-    decimal_text,
-    decode_null_counts,
-    decode_statistics,
-    has_statistics,
-    order,
-)
-from eoslog.state.partition_state import Batch
+from eoslog.format.statistics import decimal_text, has_statistics
+from eoslog.publication.file_statistics import FileStatistics
 
 _EPOCH = datetime(1970, 1, 1)
 _WITH_BOUNDS = ("integer", "float", "decimal", "text", "date", "timestamp")
@@ -48,91 +40,34 @@ def columns_with_bounds(stored: pa.Schema, most: int, *, has_records: bool) -> l
     return [*found, OFFSET_DELTA_COLUMN.name]
 
 
-def file_statistics(batches: Sequence[Batch], stored: pa.Schema, *, has_records: bool) -> str:
-    """Return the statistics of a file.
+def encode_statistics(statistics: FileStatistics, stored: pa.Schema, listed: Collection[str]) -> str:
+    """Return the statistics of a file, or only its number of rows if they are not complete for the listed columns.
 
     Args:
-        batches: the batches of the file, all with rows.
         stored: the schema of the topic's data files.
-        has_records: True for a topic of Kafka records, whose batches have bounds of ``timestamp`` only.
+        listed: the columns for which the table's files have bounds.
     """
-    rows = sum(batch.record_count for batch in batches)
-    # Compaction may have removed the row of a bound. The bounds stay correct, but may be wider than the values.
-    is_tight = not any(batch.has_gaps for batch in batches)
-    types = {field.name: field.type for field in stored if has_statistics(field.type)}
-    if has_records:
-        found = {"timestamp": _timestamps(batches)}
-    else:
-        each = [decode_statistics(batch.statistics, types) for batch in batches]
-        found = {name: _joined([bounds[name] for bounds in each]) for name in types if all(name in b for b in each)}
-    null_counts = [decode_null_counts(batch.statistics) for batch in batches]
-    least, greatest, nulls = list[str](), list[str](), list[str]()
-    for name, bounds in found.items():
-        field = stored.field(name)
-        for texts, value, is_upper in ((least, bounds.least, False), (greatest, bounds.greatest, True)):
-            text = None if value is None else _text(value, field.type, is_upper)
+    found = statistics.columns
+    least: dict[str, str] = {}
+    greatest: dict[str, str] = {}
+    for name, column in found.items():
+        data_type = (OFFSET_DELTA_COLUMN if name == OFFSET_DELTA_COLUMN.name else stored.field(name)).type
+        for texts, value, is_upper in ((least, column.least, False), (greatest, column.greatest, True)):
+            text = None if value is None else _text(value, data_type, is_upper)
             if text is not None:
-                texts.append(f"{json.dumps(name)}:{text}")
-        counts = [counts.get(name, None if field.nullable else 0) for counts in null_counts]
-        null_count = _null_count(counts, rows, bounds, is_tight=is_tight)
-        if null_count is not None:
-            nulls.append(f"{json.dumps(name)}:{null_count}")
-    least.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:0")
-    greatest.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:{batches[-1].end_offset - 1 - batches[0].base_offset}")
-    nulls.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:0")
-    parts = [f'"numRecords":{rows}', f'"minValues":{{{",".join(least)}}}', f'"maxValues":{{{",".join(greatest)}}}']
-    parts += [f'"nullCount":{{{",".join(nulls)}}}', f'"tightBounds":{json.dumps(is_tight)}']
+                texts[name] = text
+    nulls = {name: str(column.nulls) for name, column in found.items() if column.nulls is not None}
+    for name in listed:
+        has_bounds = name in least and name in greatest
+        if name not in nulls or not (has_bounds or found[name].nulls == statistics.rows):
+            return f'{{"numRecords":{statistics.rows}}}'
+    parts = [f'"numRecords":{statistics.rows}', f'"minValues":{_object(least)}', f'"maxValues":{_object(greatest)}']
+    parts += [f'"nullCount":{_object(nulls)}', f'"tightBounds":{json.dumps(statistics.is_tight)}']
     return "{" + ",".join(parts) + "}"
 
 
-def whole_statistics(text: str, columns: Collection[str]) -> str:
-    """Return the statistics of a file if they are complete for these columns. Otherwise return the number of rows."""
-    found = json.loads(text)
-    rows, nulls = found["numRecords"], found["nullCount"]
-    for name in columns:
-        has_bounds = name in found["minValues"] and name in found["maxValues"]
-        if name not in nulls or not (has_bounds or nulls[name] == rows):
-            return f'{{"numRecords":{rows}}}'
-    return text
-
-
-def _null_count(counts: Sequence[int | None], rows: int, bounds: ColumnBounds, *, is_tight: bool) -> int | None:
-    """Return the number of nulls in a column; None if it is not known.
-
-    If compaction has removed rows, the number is exact only if it is 0 or the number of rows. Any other number means
-    that there may be nulls and values.
-    """
-    if not bounds.has_values:
-        return rows
-    if None in counts:
-        return None
-    written = sum(count for count in counts if count is not None)
-    if is_tight or written == 0:
-        return written
-    return min(written, rows - 1) or None
-
-
-def _timestamps(batches: Sequence[Batch]) -> ColumnBounds:
-    least = min(batch.min_timestamp for batch in batches)
-    greatest = max(batch.max_timestamp for batch in batches)
-    return ColumnBounds(False, True, least if least >= 0 else None, greatest if least >= 0 else None)
-
-
-def _joined(bounds: Sequence[ColumnBounds]) -> ColumnBounds:
-    """Return the bounds of the rows of several batches."""
-    valued = [each for each in bounds if each.has_values]
-    least = [each.least for each in valued]
-    greatest = [each.greatest for each in valued]
-    return ColumnBounds(
-        any(each.has_nulls for each in bounds),
-        bool(valued),
-        min(_known(least), key=order) if valued and None not in least else None,
-        max(_known(greatest), key=order) if valued and None not in greatest else None,
-    )
-
-
-def _known(values: Iterable[Value | None]) -> list[Value]:
-    return [value for value in values if value is not None]
+def _object(texts: Mapping[str, str]) -> str:
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in texts.items()) + "}"
 
 
 def _text(value: Any, data_type: Any, is_upper: bool) -> str | None:

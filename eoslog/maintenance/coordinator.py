@@ -132,7 +132,7 @@ def _files_compacted(coordinator: Coordinator) -> Mapping[str, Any]:
 
 
 def _published(coordinator: Coordinator) -> Mapping[str, Any]:
-    return {"published": [f"{each.topic} version {each.version}" for each in coordinator.publish()]}
+    return {"published": [f"{each.topic} {each.format} version {each.version}" for each in coordinator.publish()]}
 
 
 def _keys_compacted(coordinator: Coordinator) -> Mapping[str, Any]:
@@ -468,7 +468,7 @@ class Coordinator:
         return compact_keys(store).partitions
 
     def publish(self) -> list[Publication]:
-        """Publish the topics whose setting ``publish`` is ``delta``. Return the tables whose files have changed."""
+        """Publish the topics whose setting ``publish`` names a format. Return the tables whose files have changed."""
         self._store.describe()
         return Publisher.of(self._store).publish_all()
 

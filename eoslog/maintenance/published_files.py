@@ -1,120 +1,26 @@
-"""The files of a topic's ``snapshot`` at the newest slot, as a Delta table names them."""
+"""The files of a topic's ``snapshot`` at the newest slot, as its tables name them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from eoslog.delta.actions import BASE_OFFSET_COLUMN, END_OFFSET_TAG, PARTITION_COLUMN, AddFile
-from eoslog.delta.delta_statistics import file_statistics, whole_statistics
 from eoslog.format.checked_files import read_file
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, row_offsets, source_files
+from eoslog.publication.file_statistics import file_statistics
+from eoslog.publication.published_file import FileRange, PublishedFile
+from eoslog.publication.topic_snapshot import TopicSnapshot
 from eoslog.read.embedded_files import EmbeddedFile, put_embedded_files
-from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition
-from eoslog.state.store_state import LastCommit, StoreState, Topic
-from eoslog.state.topics import topic_named
+from eoslog.state.partition_state import Batch, Outcome, Partition
+from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedFile:
-    """A data file that contains only committed rows."""
-
-    path: str
-    """The path relative to the topic's directory."""
-    partition: int
-    base_offset: int
-    """The offset from which the file's stored offset deltas count."""
-    end_offset: int
-    rows: int
-    size: int
-    end_slot: int
-    """The last slot that committed rows of the file."""
-    end_time_ms: int
-    """The log's time at this slot (ms)."""
-    transactional_id: str | None
-    """The transactional id of this commit."""
-    stats: str
-
-    def added(self, columns: Collection[str], *, data_change: bool) -> AddFile:
-        """Return the action that adds the file to a table.
-
-        Args:
-            columns: the columns for which the table's files have bounds.
-        """
-        return AddFile(
-            path=self.path,
-            partition_values={PARTITION_COLUMN: str(self.partition), BASE_OFFSET_COLUMN: str(self.base_offset)},
-            size=self.size,
-            modification_time=max(0, self.end_time_ms),
-            data_change=data_change,
-            stats=whole_statistics(self.stats, columns),
-            tags={END_OFFSET_TAG: str(self.end_offset)},
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSnapshot:
-    """A topic at the newest slot."""
-
-    store_id: str
-    slot: int
-    time_ms: int
-    topic: Topic
-    partitions: tuple[Partition, ...]
-    last_commits: Mapping[str, LastCommit]
-    """The last commits of the transactional ids that have rows in an active segment."""
-
-    @classmethod
-    def of(cls, state: StoreState, slot: int, topic: str) -> TopicSnapshot:
-        """Return the snapshot of a topic.
-
-        Raises:
-            UnknownTopicOrPartition
-        """
-        found = topic_named(state, topic)
-        partitions = tuple(state.partitions[each] for each in found.partition_ids())
-        writers = {writer_of(batch.transactional_id) for partition in partitions for batch in partition.active}
-        transactions = ((writer, state.transactions.get(writer)) for writer in writers)
-        return cls(
-            store_id=state.store_id,
-            slot=slot,
-            time_ms=state.time_ms,
-            topic=found,
-            partitions=partitions,
-            last_commits={
-                writer: transaction.last_commit
-                for writer, transaction in transactions
-                if transaction is not None and transaction.last_commit is not None
-            },
-        )
-
-    @property
-    def only_grows(self) -> bool:
-        """True if no row was ever removed, and no setting removes rows."""
-        config = self.topic.config
-        return (
-            not config.is_compacted
-            and config.retention_ms < 0
-            and config.retention_bytes < 0
-            and all(
-                partition.log_start_offset == 0 and partition.removed_end_slot == NO_SLOT
-                for partition in self.partitions
-            )
-        )
-
-
-def writer_of(transactional_id: str | None) -> str:
-    """Return the transactional id of the commit. A task of a job commits with the id of its job."""
-    return (transactional_id or "").rpartition("/")[0] or transactional_id or ""
-
-
 class HiddenRows(Exception):
-    """A data file holds visible and hidden rows. It must be rewritten before a version of the Delta table names it."""
+    """A data file holds visible and hidden rows. It must be rewritten before a version of a table names it."""
 
 
 class PublishedFiles:
@@ -173,15 +79,12 @@ class PublishedFiles:
             newest = max(source.batches, key=lambda batch: batch.end_slot)
             yield PublishedFile(
                 path=file.path.removeprefix(f"{topic.topic}/"),
-                partition=partition.id.partition,
-                base_offset=first.base_offset,
-                end_offset=last.end_offset,
-                rows=source.rows,
+                range=FileRange(partition.id.partition, first.base_offset, last.end_offset, source.rows),
                 size=file.length,
                 end_slot=newest.end_slot,
                 end_time_ms=newest.end_time_ms,
                 transactional_id=newest.transactional_id,
-                stats=file_statistics(source.batches, stored, has_records=topic.topic_schema.kind == "records"),
+                statistics=file_statistics(source.batches, stored, has_records=topic.topic_schema.kind == "records"),
             )
 
     def _first_offset(self, source: SourceFile, stored: pa.Schema, log_start_offset: int) -> int:

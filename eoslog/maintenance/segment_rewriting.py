@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.checked_files import crc32c, footer_crc32c, read_file
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, read_data_file
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.format.topic_schemas import file_schema, stored_schema
+from eoslog.maintenance.known_tables import KnownTables
 from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced, SkippedFile
@@ -218,8 +218,8 @@ def rewrite_all(
 ) -> Rewritten[R]:
     """Run the rewrites that are planned for each of the partitions. Skip partitions that were deleted meanwhile.
 
-    Of a published topic, only segments whose rows are published are rewritten. A version of the Delta table then either
-    adds rows or moves them, and a Delta stream gets each row once.
+    Of a published topic, only segments whose rows are published are rewritten. A version of a table then either adds
+    rows or moves them, and a stream of the table gets each row once.
 
     Raises:
         CorruptRecord: a file is missing or damaged. The function runs all other rewrites before it raises.
@@ -227,9 +227,9 @@ def rewrite_all(
     log, tables = session.log, KnownTables.of(session)
 
     @cache
-    def published_slot(topic: str, store_id: str) -> int | None:
+    def published_slot(topic: Topic, store_id: str) -> int | None:
         last = tables.newest(topic, store_id)
-        return None if last is None else last.version
+        return None if last is None else last.slot
 
     def planned(partition_id: PartitionId) -> list[Rewrite[R]]:
         each, partition, store_id = log.read(
@@ -244,7 +244,7 @@ def rewrite_all(
             return []
         rewrites = list(plan(each, partition))
         if rewrites and each.config.is_published:
-            rewrites = list(plan(each, _published_part(partition, published_slot(each.topic, store_id))))
+            rewrites = list(plan(each, _published_part(partition, published_slot(each, store_id))))
         return rewrites
 
     results: list[R] = []
@@ -275,7 +275,7 @@ def _published_part(partition: Partition, slot: int | None) -> Partition:
     """Return a partition as if it ended before the first segment with rows that were committed after a slot.
 
     Args:
-        slot: the slot that the newest version of the Delta table shows; None if there is no version. A publisher may
+        slot: the slot that the newest versions of the tables show; None if one has no version. A publisher may
             be about to put the first one, at a slot before some of the rows. So no segment is rewritten until then.
     """
     published = NO_SLOT if slot is None else slot

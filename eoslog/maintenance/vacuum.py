@@ -193,7 +193,7 @@ def _unreleased_topics(session: Session, topics: Collection[str]) -> set[str]:
     failed: set[str] = set()
     for topic in sorted(topics):
         try:
-            publisher.release_files(topic)
+            publisher.release_files(topic, "delta")
         except EosLogError as error:
             _logger.warning("%s: files of topic %s are kept for its Delta table: %s", session.url, topic, error)
             failed.add(topic)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from eoslog.delta.delta_schema import delta_schema
 from eoslog.errors import InvalidTopic, SchemaMismatch
 from eoslog.format.spark_json import merged_spark_schema
 from eoslog.format.topic_schemas import (
@@ -17,6 +16,7 @@ from eoslog.format.topic_schemas import (
     merged_schema,
     stored_schema,
 )
+from eoslog.maintenance.table_formats import check_publishable
 from eoslog.state.draft import Draft
 from eoslog.state.entries import TopicSchema, TopicSchemaChanged
 from eoslog.state.partitions import topic_of
@@ -84,7 +84,7 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
     Raises:
         InvalidTopic: the topic holds Kafka records.
         SchemaMismatch: the topic has a column of this name with another type.
-        UnsupportedSchema: a new column cannot be stored, or the topic is published and Delta lacks the column's type.
+        UnsupportedSchema: a new column cannot be stored, or no table of the topic can have it.
     """
     known = topic.topic_schema
     if known.kind != "columns":
@@ -93,8 +93,7 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
     spark = merged_spark_schema(known.spark, spark_schema)
     if arrow == known.arrow:
         return known
-    if topic.config.is_published:
-        delta_schema(topic.topic, decode_schema(arrow))
+    check_publishable(topic.topic, topic.config.formats, decode_schema(arrow))
     return known.model_copy(update={"arrow": arrow, "spark": spark})
 
 

@@ -80,7 +80,7 @@ class StoreMetrics:
     consumer_lag: Mapping[str, Mapping[TopicPartition, int]]
     """By consumer group, for each partition with a committed offset: last stable offset minus that offset."""
     publication_lag_ms: Mapping[str, int]
-    """By published topic, the age of the newest version of its Delta table (ms), if the topic has newer committed rows.
+    """By published topic, the age of the newest version of its table (ms), if the topic has newer committed rows.
     0 if the table shows all rows."""
     end_offsets: Mapping[TopicPartition, int]
     """The high watermark by partition: the offset of the next row."""
@@ -114,7 +114,7 @@ class StoreMetrics:
 
 
 class Published(NamedTuple):
-    """The slot that the newest version of a Delta table shows."""
+    """The slot that the newest version of a published table shows."""
 
     slot: int
     """The table shows the topic's ``snapshot`` at this slot."""
@@ -157,7 +157,7 @@ def store_metrics(
     """Return the metrics of a state at the time ``now_ms`` of the store's clock.
 
     Args:
-        publications: what the Delta tables of published topics show, by topic; topics without a table are left out.
+        publications: what the tables of published topics show, by topic; topics without a table are left out.
     """
     starts_ms = {state.transactions[name].open_producer_id: start_ms for name, start_ms in state.ongoing.items()}
     longest_ms = state.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
@@ -242,7 +242,7 @@ def _has_late_transaction(partition: Partition, starts_ms: Mapping[int, int], la
 
 
 def is_behind(state: StoreState, topic: Topic, published_slot: int) -> bool:
-    """Return True if a topic has rows that were committed after the slot that its Delta table shows."""
+    """Return True if a topic has rows that were committed after the slot that its table shows."""
     partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
     return any(
         any(segment.max_end_slot > published_slot for segment in partition.sealed)

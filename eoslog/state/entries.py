@@ -7,7 +7,7 @@ again and compare. The entries here are those of the store, its topics, their se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
@@ -77,6 +77,11 @@ class TopicSchema(Model):
     """The columns whose values determine the partition."""
 
 
+TableFormat = Literal["delta"]
+"""The format of a table as which a topic is published."""
+
+TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
+
 _UNITS = {"_ms": " of ms", "_bytes": " of bytes"}
 
 
@@ -141,7 +146,7 @@ class TopicConfig(Model):
     The first columns whose values can be compared get statistics.
     """
     publish: Literal["none", "delta"] = "none"
-    """Whether the topic is published as a Delta table, whose root is the topic's directory."""
+    """The formats of the tables as which the topic is published, for other engines."""
 
     @field_validator("cleanup_policy", mode="before")
     @classmethod
@@ -154,9 +159,14 @@ class TopicConfig(Model):
         return self.cleanup_policy != "delete"
 
     @property
+    def formats(self) -> tuple[TableFormat, ...]:
+        """The formats of the topic's tables; none if the topic is not published."""
+        return tuple(each for each in TABLE_FORMATS if each in self.publish.split(","))
+
+    @property
     def is_published(self) -> bool:
-        """True if the topic is published as a Delta table."""
-        return self.publish == "delta"
+        """True if the topic is published as a table."""
+        return self.publish != "none"
 
     @property
     def longest_segment_ms(self) -> int:

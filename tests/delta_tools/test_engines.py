@@ -143,9 +143,9 @@ def withdrawn(tmp_path: Path) -> tuple[str, dict[int | None, list[Any]]]:
     history.run(20, removes=False)
     *_, (version, rows) = history.snapshots()
     history.store.admin.alter_topic("t", publish="none")
-    Publisher.of(history.store).release_files("t")
+    Publisher.of(history.store).release_files("t", "delta")
     history.store.admin.alter_topic("t", publish="delta")
-    assert history.store.admin.publish("t").version == version + 3
+    assert history.store.admin.publish("t")[0].version == version + 3
     return history.root, {version: rows, version + 1: rows, version + 2: [], version + 3: rows, None: rows}
 
 

@@ -111,7 +111,7 @@ def _delta_log(objects: Mapping[str, bytes]) -> None:
     store = MemoryStore(Environment())
     for name, body in objects.items():
         store.put(f"t/_delta_log/{name}", body)
-    DeltaLog(store, Environment(), "t/").refresh()
+    DeltaLog(store, Environment(), "t").refresh()
 
 
 def _last_delta_checkpoint(body: bytes) -> None:

@@ -189,7 +189,7 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
         elif info.path.endswith(".index.parquet"):
             found["segment index"].append(body)
         elif info.path.endswith(".parquet"):
-            kind = "data file of columns" if info.path.startswith("flights/") else "data file of records"
+            kind = "data file of columns" if info.path.startswith("flights") else "data file of records"
             found[kind].append(body)
         elif info.path.endswith(".txnindex"):
             found["transaction index"].append(body)
@@ -270,8 +270,8 @@ def _stream_offsets() -> tuple[StreamOffsets, StreamOffsets]:
 def _published(store: Store) -> Mapping[str, str]:
     """The objects of a Delta log, by kind."""
     store.admin.alter_topic("flights", publish="delta")
-    version = store.admin.publish("flights").version
-    delta_log = DeltaLog(store.object_store, store.environment, "flights/")
+    version = store.admin.publish("flights")[0].version
+    delta_log = DeltaLog(store.object_store, store.environment, "flights")
     delta_log.refresh()
     delta_log.write_checkpoint()
     path = f"flights/_delta_log/{version:020d}"

@@ -30,7 +30,8 @@ class Publisher(Service):
             match self.random.choice(("all", "one", "one", "seal", "files", "keys")):
                 case "one":
                     with suppress(RetriableError):
-                        self._note(store.admin.publish(self.random.choice(PUBLISHED)))
+                        for told in store.admin.publish(self.random.choice(PUBLISHED)):
+                            self._note(told)
                 case "all":
                     with suppress(RetriableError):
                         for told in coordinator.publish():
@@ -46,7 +47,7 @@ class Publisher(Service):
     def check(self, store: Store) -> None:
         for topic in PUBLISHED:
             store.admin.alter_topic(topic, publish="delta")
-            newest = store.admin.publish(topic)
+            (newest,) = store.admin.publish(topic)
             self._note(newest)
             found = list(tables(store.object_store, topic))
             for table in found:

@@ -196,7 +196,7 @@ def commit_tasks(
 
     Args:
         commit: the commit as it was planned. The messages add the files, the query and the amounts.
-        publish: publish the topic as a Delta table afterwards.
+        publish: publish the topic for other engines afterwards.
 
     Raises:
         The errors of ``JobCommit.append``, except ``Replayed``.
@@ -289,7 +289,15 @@ def _publish(store: Store, topic: str) -> None:
             error,
         )
     else:
-        _logger.info("%s: topic %s is published as version %d at slot %d", store.url, topic, found.version, found.slot)
+        for each in found:
+            _logger.info(
+                "%s: topic %s is published as %s version %d at slot %d",
+                store.url,
+                topic,
+                each.format,
+                each.version,
+                each.slot,
+            )
 
 
 def _tell_replay(store: Store, job: Job, what: str, *, discarded_files: int) -> None:

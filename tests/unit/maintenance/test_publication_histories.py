@@ -131,7 +131,7 @@ class History:
     def publish(self, store: Store) -> None:
         if not store.admin.describe_topic("t").config.is_published:
             return
-        found = store.admin.publish("t")
+        (found,) = store.admin.publish("t")
         rows = rows_of_snapshot(store, "t", self.store.read(lambda state, slot: slot))
         before = self.shown.setdefault(found.version, rows)
         assert before == rows

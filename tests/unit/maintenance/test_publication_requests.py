@@ -151,7 +151,7 @@ def test_each_change_of_a_topic_is_published(world: World, change: str) -> None:
     CHANGES[change](other)
     coordinator.publish()
 
-    found = world.process().admin.publish("t07")
+    (found,) = world.process().admin.publish("t07")
     assert (found.files_added, found.files_removed) == (0, 0)
     rows = store.scan("t07", isolation_level="snapshot", columns=["_partition", "_offset"]).to_table().to_pylist()
     assert row_places(store.object_store, "t07") == [tuple(row.values()) for row in rows]
@@ -203,7 +203,7 @@ def test_a_table_whose_topic_is_published_again_while_vacuum_empties_it_keeps_it
             return put_next(*arguments)
 
         monkeypatch.setattr(publisher, "_put_next", late)
-    publisher.release_files("t07")
+    publisher.release_files("t07", "delta")
     coordinator.publish()
 
     assert len(row_places(store.object_store, "t07")) == 1
@@ -244,7 +244,7 @@ def test_a_table_that_others_publish_after_the_topic_was_read_is_left(
         return refresh(self, **options)
 
     monkeypatch.setattr(DeltaLog, "refresh", refresh_late)
-    found = store.admin.publish("t07")
+    (found,) = store.admin.publish("t07")
 
     assert (found.version, found.files_added) == (versions_meanwhile - 1, 0)
     assert len(row_places(store.object_store, "t07")) == 1 + versions_meanwhile
@@ -283,7 +283,7 @@ def test_one_process_opens_a_delta_log_once(world: World) -> None:
     seal_segments(store)
 
     def publish() -> None:
-        assert store.admin.publish("t07").version == 1
+        assert store.admin.publish("t07")[0].version == 1
 
     assert of_delta_log(store, "t07", publish) == {f"{0:020d}.json": 1, f"{1:020d}.json": 1}
     assert of_delta_log(store, "t07", lambda: store.admin.compact_files("t07")) == {f"{2:020d}.json": 1}
@@ -320,7 +320,7 @@ def test_a_delta_log_that_was_deleted_is_written_anew(world: World, versions_aga
         world.process().admin.publish("t07")
 
     write(store, "t07", 20)
-    found = store.admin.publish("t07")
+    (found,) = store.admin.publish("t07")
 
     assert found.version == versions_again
     assert len(row_places(store.object_store, "t07")) == 3 + versions_again
@@ -354,7 +354,7 @@ def test_a_process_does_not_mix_a_deleted_delta_log_with_the_one_written_since(w
 def test_publish_writes_a_deleted_delta_log_anew_although_the_topic_did_not_change(store: Store) -> None:
     store.object_store.delete([info.path for info in store.object_store.list("t07/_delta_log/")])
 
-    found = store.admin.publish("t07")
+    (found,) = store.admin.publish("t07")
 
     assert (found.version, found.files_added) == (0, 1)
 
@@ -372,14 +372,14 @@ def test_a_topic_that_is_withdrawn_while_all_are_published_is_no_failure(
         write(store, topic, 2)
     other, publish = world.process(), Publisher._publish
 
-    def withdrawn_first(self: Publisher, topic: str, **options: Any) -> Any:
+    def withdrawn_first(self: Publisher, topic: str, *arguments: Any) -> Any:
         if topic == "t07":
             if change == "deleted":
                 other.admin.delete_topic("t07")
             else:
                 other.admin.alter_topic("t07", publish=None)
             store.read(lambda state, slot: slot)
-        return publish(self, topic, **options)
+        return publish(self, topic, *arguments)
 
     monkeypatch.setattr(Publisher, "_publish", withdrawn_first)
 

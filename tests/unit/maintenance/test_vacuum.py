@@ -225,7 +225,7 @@ def test_files_of_refused_delta_writers_are_deleted_once_they_are_old_enough(sto
 def test_vacuum_of_refused_files_leaves_a_table_that_is_no_longer_published(store: Store, clock: Clock) -> None:
     _produce(store, 1)
     store.admin.alter_topic("t", publish="delta")
-    version = store.admin.publish("t").version
+    version = store.admin.publish("t")[0].version
     store.admin.alter_topic("t", publish="none")
     store.object_store.put("t/_partition=0/part-00000.parquet", b"rows")
     clock.now_ms += 8 * DAY_MS

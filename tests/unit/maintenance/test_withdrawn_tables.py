@@ -82,7 +82,7 @@ def test_a_topic_that_is_published_again_keeps_its_rows_if_the_withdrawal_of_its
     slept = asleep_at(dying, asleep[0], publish_again, asleep[1])
     dies_at(dying, *dead)
     with suppress(Died):
-        Publisher.of(dying).release_files("t")
+        Publisher.of(dying).release_files("t", "delta")
 
     assert slept
     assert len(row_places(store.object_store, "t")) == 3
@@ -118,7 +118,7 @@ def test_a_table_known_from_before_its_withdrawal_does_not_count_as_published_ag
         table = self.refresh(**options)
         store.admin.alter_topic("t", publish="none")
         with pytest.raises(Died):
-            Publisher.of(dying).release_files("t")
+            Publisher.of(dying).release_files("t", "delta")
         store.admin.alter_topic("t", publish="delta")
         return table
 
@@ -153,7 +153,7 @@ def test_the_files_of_a_topic_that_is_published_for_a_moment_are_kept_for_its_ta
     monkeypatch.setattr(publisher, "_put_next", published_for_a_moment)
 
     with pytest.raises(InvalidTopic, match="topic t is not published"):
-        publisher.release_files("t")
+        publisher.release_files("t", "delta")
     assert len(row_places(store.object_store, "t")) == 3
 
 

@@ -25,7 +25,7 @@ import pytest
 import eoslog
 from eoslog import errors
 from eoslog.consumer.consumer import Consumer
-from eoslog.delta.known_tables import KnownTables
+from eoslog.maintenance.known_tables import KnownTables
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
@@ -119,14 +119,14 @@ def test_a_child_publishes_with_a_publisher_of_its_own(each_store: Store) -> Non
     store.admin.alter_topic("t", publish="delta")
     produce(store, b"parent")
     # Another thread of the parent may be reading the Delta log during the fork.
-    lock, _ = KnownTables.of(store).lock_of("t")
+    lock, _ = KnownTables.of(store).lock_of("t", "delta")
     with lock:
-        assert in_child(lambda: store.admin.publish("t").version) == 0
+        assert in_child(lambda: store.admin.publish("t")[0].version) == 0
         assert in_child(lambda: [each.version for each in eoslog.Coordinator(store).publish()]) == []
     produce(store, b"parent again")
 
-    assert store.admin.publish("t").version == 1
-    assert in_child(lambda: store.admin.publish("t").version) == 1
+    assert store.admin.publish("t")[0].version == 1
+    assert in_child(lambda: store.admin.publish("t")[0].version) == 1
 
 
 def test_children_of_a_child_go_on_with_the_store(store: Store) -> None:

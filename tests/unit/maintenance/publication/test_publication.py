@@ -97,10 +97,10 @@ def test_a_topic_that_only_grows_says_so(store: Store) -> None:
 
 def test_nothing_new_gives_no_version_and_costs_three_requests(store: Store) -> None:
     write(store, 1)
-    first = store.admin.publish("t")
+    (first,) = store.admin.publish("t")
     before = store.requests.copy()
 
-    again = store.admin.publish("t")
+    (again,) = store.admin.publish("t")
 
     assert (again.version, again.slot, again.files_added) == (first.version, first.slot, 0)
     assert store.requests - before == {"GET": 3}
@@ -316,14 +316,14 @@ def test_a_published_topic_gets_no_column_that_delta_lacks(store: Store, column:
         store.admin.add_columns("t", pa.schema([column]))
 
     assert store.admin.describe_topic("t") == before
-    assert store.admin.publish("t").version == 0
+    assert store.admin.publish("t")[0].version == 0
 
 
 def test_only_a_topic_with_the_setting_is_published(world: World) -> None:
     store = world.process()
     create(store, publish="none")
 
-    with pytest.raises(InvalidTopic, match="Set its setting publish to delta"):
+    with pytest.raises(InvalidTopic, match="Set its setting publish to"):
         store.admin.publish("t")
 
 

@@ -46,7 +46,7 @@ def test_a_publisher_that_dies_leaves_a_whole_table(world: World, tmp_path: Path
     with pytest.raises(Died):
         dying.admin.publish("t")
     write(store, EARLY + 1)
-    found = store.admin.publish("t")
+    (found,) = store.admin.publish("t")
 
     assert keys(store, tmp_path) == list(range(EARLY + 2))
     assert rows_by_stream(store.object_store, "t") == [(0, 2 * key) for key in range(EARLY + 2)]
@@ -84,7 +84,7 @@ def test_of_two_publishers_at_once_each_version_has_one(world: World, store: Sto
         write(store, 2)
 
     asleep_at(slow, "delta.version.planned", meanwhile)
-    found = slow.admin.publish("t")
+    (found,) = slow.admin.publish("t")
 
     assert found.version == 1
     assert keys(store, tmp_path, 0) == [1]
@@ -102,7 +102,7 @@ def test_a_publisher_that_dies_when_another_was_faster_leaves_its_rows_to_the_ne
         write(store, 2)
 
     asleep_at(dying, "delta.version.planned", meanwhile)
-    dies_at(dying, "delta.version.overtaken")
+    dies_at(dying, "publication.version.overtaken")
     with pytest.raises(Died):
         dying.admin.publish("t")
     left = keys(store, tmp_path)
@@ -117,7 +117,7 @@ def test_a_version_whose_put_got_no_answer_is_published_once(store: Store, tmp_p
     write(store, 1)
     faulty(store).lose_one_answer("t/_delta_log/", lands=lands)
 
-    found = store.admin.publish("t")
+    (found,) = store.admin.publish("t")
 
     assert (found.version, found.files_added) == (0, 1)
     assert len(list(versions(store.object_store, "t"))) == 1
@@ -144,7 +144,7 @@ def test_two_publishers_of_the_same_rows_are_told_apart(world: World, store: Sto
     slow = world.process()
     asleep_at(slow, "delta.version.planned", lambda: store.admin.publish("t"))
 
-    found = slow.admin.publish("t")
+    (found,) = slow.admin.publish("t")
 
     assert (found.version, found.files_added) == (0, 0)
 
@@ -160,7 +160,7 @@ def test_a_checkpoint_opens_a_long_log_with_few_requests(world: World, tmp_path:
     other.read(lambda state, slot: slot)
     before = other.requests.copy()
 
-    found = other.admin.publish("t")
+    (found,) = other.admin.publish("t")
 
     assert found.version == 119
     sent = other.requests - before
@@ -186,7 +186,7 @@ def test_old_versions_are_deleted_after_a_month(world: World, tmp_path: Path) ->
     left = sorted(info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/"))
     assert next(name for name in left if name.endswith(".json")) == f"{EARLY:020d}.json"
     write(store, EARLY + 4)
-    assert store.admin.publish("t").version == EARLY + 4
+    assert store.admin.publish("t")[0].version == EARLY + 4
     root = copy_to(tmp_path, store.object_store, "t")
     assert len(rows_by_delta(root)) == EARLY + 5
     assert len(rows_by_delta(root, EARLY + 2)) == EARLY + 3
@@ -263,7 +263,7 @@ def test_a_checkpoint_stays_while_readers_start_there(world: World) -> None:
         write(store, key)
         store.admin.publish("t")
     named = store.object_store.get("t/_delta_log/_last_checkpoint").body
-    other = DeltaLog(store.object_store, store.environment, "t/")
+    other = DeltaLog(store.object_store, store.environment, "t")
     other.refresh()
     write(store, EARLY + 1)
     store.admin.publish("t")
@@ -277,7 +277,7 @@ def test_a_checkpoint_stays_while_readers_start_there(world: World) -> None:
     left = [info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/")]
     assert min(left) == f"{EARLY:020d}.checkpoint.parquet"
     write(store, EARLY + 2)
-    assert world.process().admin.publish("t").version == EARLY + 2
+    assert world.process().admin.publish("t")[0].version == EARLY + 2
 
 
 @pytest.mark.usefixtures("early_checkpoints")

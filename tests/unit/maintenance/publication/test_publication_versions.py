@@ -31,21 +31,21 @@ def stream(store: Store) -> list[int]:
 
 def test_a_version_that_only_deletes_records_is_a_delete(store: Store) -> None:
     write(store, 0, 1, 2)
-    before = store.admin.publish("t")
+    (before,) = store.admin.publish("t")
 
     store.admin.delete_records({TopicPartition("t", 0): 2})
-    after = store.admin.publish("t")
+    (after,) = store.admin.publish("t")
 
     assert described(store, before.version) == [("DELETE", after.slot, {"add": {True}, "remove": {True}})]
 
 
 def test_removed_rows_and_new_rows_have_a_version_each(store: Store, tmp_path: Path) -> None:
     write(store, 0, 1, 2)
-    before = store.admin.publish("t")
+    (before,) = store.admin.publish("t")
     write(store, 3, 4)
     store.admin.delete_records({TopicPartition("t", 0): 2})
 
-    after = store.admin.publish("t")
+    (after,) = store.admin.publish("t")
 
     assert described(store, before.version) == [
         ("DELETE", before.slot, {"add": {True}, "remove": {True}}),
@@ -62,12 +62,12 @@ def test_rows_compacted_by_key_and_new_rows_have_a_version_each(world: World, tm
     create(store, cleanup_policy="compact")
     for key in (1, 2, 1, 2):
         write(store, key)
-    before = store.admin.publish("t")
+    (before,) = store.admin.publish("t")
     seal(store)
     compact_keys(store, force=True)
     write(store, 3)
 
-    after = store.admin.publish("t")
+    (after,) = store.admin.publish("t")
 
     assert [each[:2] for each in described(store, before.version)] == [("DELETE", before.slot), ("WRITE", after.slot)]
     assert keys(store, tmp_path, before.version + 1) == [1, 2]
@@ -78,7 +78,7 @@ def test_a_publisher_that_dies_between_removals_and_new_rows_leaves_a_whole_tabl
     world: World, store: Store, tmp_path: Path
 ) -> None:
     write(store, 0, 1, 2)
-    before = store.admin.publish("t")
+    (before,) = store.admin.publish("t")
     write(store, 3)
     store.admin.delete_records({TopicPartition("t", 0): 3})
     dying = world.process()
@@ -106,7 +106,7 @@ def test_another_publisher_between_removals_and_new_rows_puts_the_new_rows_once(
     slow = world.process()
     asleep_at(slow, "delta.version.put", lambda: store.admin.publish("t"))
 
-    found = slow.admin.publish("t")
+    (found,) = slow.admin.publish("t")
 
     assert (found.version, found.files_added, found.files_removed) == (2, 0, 1)
     assert keys(store, tmp_path) == [1]
@@ -115,11 +115,11 @@ def test_another_publisher_between_removals_and_new_rows_puts_the_new_rows_once(
 
 def test_an_overwrite_is_one_version_and_later_rows_have_their_own(store: Store, tmp_path: Path) -> None:
     write(store, 0, 1)
-    before = store.admin.publish("t")
+    (before,) = store.admin.publish("t")
     slot = overwrite(store, "t", pa.table({"key": [5, 6], "text": ["5", "6"]}, schema=COLUMNS))
     write(store, 7)
 
-    after = store.admin.publish("t")
+    (after,) = store.admin.publish("t")
 
     assert described(store, before.version) == [
         ("WRITE", slot, {"add": {True}, "remove": {True}}),
@@ -131,7 +131,7 @@ def test_an_overwrite_is_one_version_and_later_rows_have_their_own(store: Store,
 
 def test_an_overwrite_without_rows_removes_rows(store: Store, tmp_path: Path) -> None:
     write(store, 0, 1)
-    before = store.admin.publish("t")
+    (before,) = store.admin.publish("t")
     overwrite(store, "t", COLUMNS.empty_table())
     write(store, 7)
 
@@ -143,13 +143,13 @@ def test_an_overwrite_without_rows_removes_rows(store: Store, tmp_path: Path) ->
 
 def test_a_file_of_old_and_new_rows_keeps_removed_and_added_rows_in_one_version(store: Store, tmp_path: Path) -> None:
     write(store, 0)
-    before = store.admin.publish("t")
+    (before,) = store.admin.publish("t")
     store.admin.alter_topic("t", publish="none")
     write(store, 1)
     compact(store)
     store.admin.alter_topic("t", publish="delta")
 
-    after = store.admin.publish("t")
+    (after,) = store.admin.publish("t")
 
     assert described(store, before.version) == [("WRITE", after.slot, {"add": {True}, "remove": {True}})]
     assert keys(store, tmp_path) == [0, 1]

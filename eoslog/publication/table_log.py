@@ -1,0 +1,67 @@
+"""The interface of a published table's log, which a publisher uses for every table format."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from eoslog.publication.changes import Change
+from eoslog.publication.published_table import Table
+from eoslog.publication.topic_snapshot import TopicSnapshot
+
+
+class TableLog(ABC):
+    """The log of one published table as one process sees it. Only one thread at a time may use it."""
+
+    @property
+    @abstractmethod
+    def directory(self) -> str:
+        """The directory of the log, with a slash at its end. If it is deleted, the next publication writes it again."""
+
+    @property
+    @abstractmethod
+    def table(self) -> Table:
+        """The table at the newest known version."""
+
+    @abstractmethod
+    def refresh(self, *, check: bool = False) -> Table:
+        """Read the versions after the newest known one, and return the table.
+
+        Args:
+            check: also find out whether the log was deleted or restored. Then the whole log is read again.
+
+        Raises:
+            CorruptRecord: a part of the log cannot be read.
+        """
+
+    @abstractmethod
+    def describes(self, snapshot: TopicSnapshot) -> bool:
+        """Return True if the table has the schema and the properties that it should have for a topic."""
+
+    @abstractmethod
+    def put_change(self, change: Change) -> bool:
+        """Put the next version of the table.
+
+        Returns:
+            True if this call put the version. After False, ``refresh`` and decide again.
+
+        Raises:
+            StoreUnavailable: the put may have landed, or may land later. This is safe: it can create only the version
+                after the one it was computed from. The next ``refresh`` shows whether it is there.
+        """
+
+    @abstractmethod
+    def put_withdrawal(self, store_id: str, time_ms: int) -> bool:
+        """Put the next version of a table whose topic is not published.
+
+        The first version only sets a property, and the next one removes the files. The topic may be published again
+        meanwhile, with the files that the table shows. The property makes its publisher put a version even then. So
+        either the removal fails, because its version exists, or the publisher sees the removal and adds the files
+        again.
+
+        Args:
+            store_id: the id of the store that withdraws the table.
+            time_ms: the log's time (ms).
+
+        Returns:
+            As `put_change`.
+        """

@@ -199,7 +199,7 @@ def _of_store(families: _Families, found: StoreMetrics) -> Iterator[Metric]:
     yield families.counts("bytes_in", "The size of the files of these rows.", ["topic"], _keyed(found.bytes_in))
     yield families.gauges(
         "publication_lag_seconds",
-        "The age of the newest version of a Delta table that lacks committed rows; 0 if it lacks none.",
+        "The age of the newest version of a published table that lacks committed rows; 0 if it lacks none.",
         ["topic"],
         {(topic,): lag_ms / _MS for topic, lag_ms in found.publication_lag_ms.items()},
     )

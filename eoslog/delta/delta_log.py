@@ -23,7 +23,7 @@ from eoslog.delta.actions import (
     decode_action,
     decode_version,
 )
-from eoslog.delta.delta_versions import DeltaVersion, changed_heads, changed_version, withdrawn_version
+from eoslog.delta.delta_versions import DeltaVersion, changed_version, is_described, withdrawn_version
 from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.format.data_file import DECODING_ERRORS
 from eoslog.publication.changes import Change
@@ -199,7 +199,21 @@ class DeltaLog(TableLog):
         return table
 
     def describes(self, snapshot: TopicSnapshot) -> bool:
-        return not changed_heads(snapshot, self.table)
+        return is_described(snapshot, self.table)
+
+    def unneeded_objects(self, objects: Sequence[ObjectInfo], now_ms: int) -> list[str]:
+        # Everything before the newest checkpoint that is old enough. A process that was paused while it wrote a
+        # checkpoint may make an older one the place where readers start. Then everything from there on is kept.
+        found = [
+            (int(name[1]), info) for info in objects if (name := _NUMBERED.fullmatch(info.path.rpartition("/")[2]))
+        ]
+        old_ms = now_ms - LOG_RETENTION_MS
+        old = [version for version, info in found if info.path.endswith(".parquet") and info.last_modified_ms < old_ms]
+        if not old:
+            return []
+        start = _last_checkpoint(self._store, self._last_checkpoint_path)
+        first = max(old) if start is None else min(start, max(old))
+        return [info.path for version, info in found if version < first]
 
     def put_change(self, change: Change) -> bool:
         return self._put(changed_version(change, self.table))
@@ -296,29 +310,6 @@ def _last_checkpoint(store: ObjectStore, path: str) -> int | None:
         return version
     except DECODING_ERRORS as error:
         raise damaged(path, error) from None
-
-
-def unneeded_objects(store: ObjectStore, objects: Sequence[ObjectInfo], before_ms: int) -> list[str]:
-    """Return the objects of a log before the newest checkpoint that is older than a time (ms).
-
-    Readers of later versions do not need them. A process that was paused while it wrote a checkpoint may make an older
-    one the place where readers start. Then everything from there on is kept.
-
-    Args:
-        objects: all objects of the log.
-
-    Raises:
-        CorruptRecord: the place where readers start cannot be read.
-    """
-    versions = [(int(name[1]), info) for info in objects if (name := _NUMBERED.fullmatch(info.path.rpartition("/")[2]))]
-    old = [
-        version for version, info in versions if info.path.endswith(".parquet") and info.last_modified_ms < before_ms
-    ]
-    if not old:
-        return []
-    start = _last_checkpoint(store, f"{objects[0].path.rpartition('/')[0]}/_last_checkpoint")
-    first = max(old) if start is None else min(start, max(old))
-    return [info.path for version, info in versions if version < first]
 
 
 def _digest(body: bytes) -> bytes:

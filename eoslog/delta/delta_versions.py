@@ -68,9 +68,10 @@ class DeltaVersion:
 def changed_version(change: Change, table: DeltaTable) -> DeltaVersion:
     """Return the version that makes a change of a table."""
     snapshot, time_ms = change.snapshot, change.snapshot.time_ms
-    columns = _listed_columns(snapshot, table)
+    becomes_empty = not change.added and len(change.removed) == len(table.files)
+    columns = _listed_columns(snapshot, table, is_empty=becomes_empty)
     actions = [
-        *changed_heads(snapshot, table),
+        *_changed_heads(snapshot, table, columns),
         *(_removed(table.files[path], time_ms, data_change=path not in change.moved) for path in change.removed),
         *(_added(file, change, columns) for file in change.added),
         SetTransaction(app_id=snapshot.store_id, version=change.slot, last_updated=time_ms),
@@ -95,22 +96,30 @@ def withdrawn_version(store_id: str, time_ms: int, table: DeltaTable) -> DeltaVe
     return DeltaVersion([*changes, *table.transactions.values()], _commit_info(time_ms, slot, operation, []))
 
 
-def changed_heads(snapshot: TopicSnapshot, table: DeltaTable) -> list[Action]:
+def is_described(snapshot: TopicSnapshot, table: DeltaTable) -> bool:
+    """Return True if a table has the protocol and the metadata that it should have."""
+    return not _changed_heads(snapshot, table, _listed_columns(snapshot, table, is_empty=not table.files))
+
+
+def _changed_heads(snapshot: TopicSnapshot, table: DeltaTable, columns: Iterable[str]) -> list[Action]:
     """Return the protocol and the metadata that a table should have, as far as its own differ."""
-    protocol, metadata = _protocol(snapshot), _metadata(snapshot, _listed_columns(snapshot, table))
+    protocol, metadata = _protocol(snapshot), _metadata(snapshot, columns)
     heads: list[Action] = [protocol] if protocol != table.protocol else []
     return heads if metadata == table.metadata else [*heads, metadata]
 
 
-def _listed_columns(snapshot: TopicSnapshot, table: DeltaTable) -> list[str]:
+def _listed_columns(snapshot: TopicSnapshot, table: DeltaTable, *, is_empty: bool) -> list[str]:
     """Return the columns for which all files of a table can have bounds.
 
     Existing files have no bounds of columns that were added later. So a column may be removed from the list at any
     time, but it is added only if the table has no files.
+
+    Args:
+        is_empty: True if the version with this list has no files.
     """
     topic = snapshot.topic
     found = columns_with_bounds(stored_schema(topic), topic.config.statistics_columns, has_records=snapshot.has_records)
-    if not table.files or table.metadata is None or not table.is_of(topic):
+    if is_empty or not table.files or table.metadata is None or not table.is_of(topic):
         return found
     listed = table.metadata.configuration.get(_COLUMNS_WITH_BOUNDS, "").split(",")
     return [name for name in found if _quoted(name) in listed]

@@ -57,6 +57,11 @@ def field_with_id(field: pa.Field[Any], column_id: int) -> pa.Field[Any]:
     return field.with_metadata({_METADATA_KEY: str(column_id).encode()})
 
 
+def id_of(field: pa.Field[Any]) -> int:
+    """Return the id of a field that has one."""
+    return int((field.metadata or {})[_METADATA_KEY])
+
+
 def ids_of(schema: pa.Schema) -> ColumnIds:
     """Return the ids of a schema.
 

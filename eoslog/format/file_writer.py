@@ -49,7 +49,7 @@ class TopicTarget:
     arrow: str | None = None
     """The topic's encoded schema, which has the column ids; None for Kafka records."""
     is_published: bool = False
-    """True if the topic has a Delta table. Its readers need each file as an object of its own."""
+    """True if the topic is published. Readers of its tables need each file as an object of its own."""
 
     @classmethod
     def of(cls, state: StoreState, topic: Topic) -> TopicTarget:

@@ -67,7 +67,7 @@ RESERVED_NAMES = frozenset(
         "_base_offset",
     }
 )
-"""The names of the metadata columns of readers, of data files and of Delta tables."""
+"""The names of the metadata columns of readers, of data files and of published tables."""
 
 
 def encode_schema(schema: pa.Schema, before: str | None = None) -> str:

@@ -8,6 +8,9 @@ import pyarrow as pa
 
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.delta.delta_schema import delta_schema
+from eoslog.iceberg.iceberg_log import IcebergLog
+from eoslog.iceberg.iceberg_schema import check_schema
+from eoslog.iceberg.manifests import check_avro
 from eoslog.publication.table_log import TableLog
 from eoslog.state.entries import TableFormat
 from eoslog.storage.environment import Environment
@@ -19,6 +22,8 @@ def table_log(table_format: TableFormat, store: ObjectStore, environment: Enviro
     match table_format:
         case "delta":
             return DeltaLog(store, environment, topic)
+        case "iceberg":
+            return IcebergLog(store, environment, topic)
 
 
 def check_publishable(topic: str, formats: Iterable[TableFormat], stored: pa.Schema) -> None:
@@ -30,9 +35,13 @@ def check_publishable(topic: str, formats: Iterable[TableFormat], stored: pa.Sch
         stored: the schema of the topic's data files.
 
     Raises:
+        InvalidRequest: the library of a format is not installed.
         UnsupportedSchema: a format has no such type, or allows no such name.
     """
     for each in formats:
         match each:
             case "delta":
                 delta_schema(topic, stored)
+            case "iceberg":
+                check_avro()
+                check_schema(topic, stored)

@@ -25,15 +25,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from eoslog.delta.actions import PARTITION_COLUMN
-from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
-from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, StorageFull
+from eoslog.delta.delta_log import DELTA_LOG
+from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, InvalidRequest, StorageFull
 from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.segment_index import batches_of_index
+from eoslog.iceberg.iceberg_log import ICEBERG, METADATA
 from eoslog.log.slots import SLOTS, slot_of, slot_path
+from eoslog.maintenance.known_tables import KnownTables
 from eoslog.maintenance.publication import Publisher
 from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntry
-from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
+from eoslog.state.entries import HorizonMoved, PendingDeletionsDone, TableFormat
 from eoslog.state.entry_fields import SHARED_OBJECT, SHARED_OBJECTS, FileReference, shared_object_time_ms
 from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
 from eoslog.state.partitions import newest_deletable_ms
@@ -110,7 +112,8 @@ def vacuum(
     expired = _past_retention(store, state.pending_deletions, now_ms - deleted_file_retention_ms)
     waiting_deletions = state.pending_deletions[len(expired) :]
     waiting, dropped = DroppedFiles(store, waiting_deletions), DroppedFiles(store, expired)
-    delta_logs: dict[str, list[ObjectInfo]] = {}
+    logs: dict[tuple[str, TableFormat], list[ObjectInfo]] = {}
+    """The objects of the tables' logs, by topic and format."""
     topics = {topic.topic for topic in state.topics.values()}
     refused: list[str] = []
     for info in _objects_of_topics(store):
@@ -118,7 +121,7 @@ def vacuum(
         if not _DIRECTORY_OF_PARTITION.match(info.path):
             topic, _, rest = info.path.partition("/")
             if rest.startswith(f"{DELTA_LOG}/"):
-                delta_logs.setdefault(topic, []).append(info)
+                logs.setdefault((topic, "delta"), []).append(info)
             elif rest.startswith(f"{PARTITION_COLUMN}=") and topic in topics and old:
                 # A Delta writer uploads its files before its version is refused. No entry can name a file there.
                 refused.append(info.path)
@@ -129,6 +132,14 @@ def vacuum(
             continue
         report.paths.append(info.path)
         report.bytes += info.size
+    for info in store.list(ICEBERG):
+        topic, _, rest = info.path.removeprefix(ICEBERG).partition("/")
+        if rest.startswith(METADATA):
+            logs.setdefault((topic, "iceberg"), []).append(info)
+        elif topic in topics and info.last_modified_ms < horizon_ms:
+            # Only another program puts data files there. The next version after its own does not name them.
+            refused.append(info.path)
+            report.bytes += info.size
     deletable_ms = newest_deletable_ms(replace(state, horizon_ms=max(state.horizon_ms, horizon_ms)), waiting_deletions)
     for info in store.list(SHARED_OBJECTS):
         is_old = SHARED_OBJECT.fullmatch(info.path) is not None and shared_object_time_ms(info.path) <= deletable_ms
@@ -137,7 +148,8 @@ def vacuum(
             continue
         report.paths.append(info.path)
         report.bytes += info.size
-    tables = delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
+    changed = {path.split("/", 1)[0] for path in report.paths}
+    tables = [table for table in logs if table[0] in changed]
     report.paths += refused
     if full is not None and not report.paths:
         raise full
@@ -150,12 +162,15 @@ def vacuum(
             # Only after the deletion: if the process dies before, the next vacuum still knows these files. Files that
             # stay because of an unreadable index are deleted by their age, once it can be read or is dropped.
             log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
-        for objects in delta_logs.values():
+        for (topic, table_format), objects in logs.items():
+            lock, table_log = KnownTables.of(session).lock_of(topic, table_format)
             try:
-                unneeded = unneeded_objects(store, objects, now_ms - LOG_RETENTION_MS)
-            except CorruptRecord as error:
-                # Nothing shows where readers of this log start, so all of it is kept. The other logs are not affected.
-                _logger.warning("%s: old versions of a Delta table are kept: %s", store.url, error)
+                with lock:
+                    unneeded = table_log.unneeded_objects(objects, now_ms)
+            except (CorruptRecord, InvalidRequest) as error:
+                # Nothing shows where readers of this log start, or the library that reads it is not installed. So all
+                # of it is kept. The other logs are not affected.
+                _logger.warning("%s: old versions of a published table are kept: %s", store.url, error)
                 continue
             _delete(store, unneeded)
     return report
@@ -184,18 +199,24 @@ def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
         store.delete_many(paths[first : first + _DELETED_AT_ONCE])
 
 
-def _unreleased_topics(session: Session, topics: Collection[str]) -> set[str]:
-    """Return the topics whose Delta tables may still name files that are to be deleted.
+def _unreleased_topics(session: Session, tables: Collection[tuple[str, TableFormat]]) -> set[str]:
+    """Return the topics whose tables may still name files that are to be deleted.
 
     Each table gets a version that does not name them. If that fails, the next vacuum tries again.
     """
     publisher = Publisher.of(session)
     failed: set[str] = set()
-    for topic in sorted(topics):
+    for topic, table_format in sorted(tables):
         try:
-            publisher.release_files(topic, "delta")
+            publisher.release_files(topic, table_format)
         except EosLogError as error:
-            _logger.warning("%s: files of topic %s are kept for its Delta table: %s", session.url, topic, error)
+            _logger.warning(
+                "%s: files of topic %s are kept for its %s table: %s",
+                session.url,
+                topic,
+                table_format.capitalize(),
+                error,
+            )
             failed.add(topic)
     return failed
 

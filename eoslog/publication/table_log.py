@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from eoslog.publication.changes import Change
 from eoslog.publication.published_table import Table
 from eoslog.publication.topic_snapshot import TopicSnapshot
+from eoslog.storage.object_store import ObjectInfo
 
 
 class TableLog(ABC):
@@ -36,6 +38,18 @@ class TableLog(ABC):
     @abstractmethod
     def describes(self, snapshot: TopicSnapshot) -> bool:
         """Return True if the table has the schema and the properties that it should have for a topic."""
+
+    @abstractmethod
+    def unneeded_objects(self, objects: Sequence[ObjectInfo], now_ms: int) -> list[str]:
+        """Return the objects of the log that are old and that readers of its newer versions do not need.
+
+        Args:
+            objects: all objects of the log.
+            now_ms: the time by the store's clock (ms).
+
+        Raises:
+            CorruptRecord: it is not known what readers need.
+        """
 
     @abstractmethod
     def put_change(self, change: Change) -> bool:

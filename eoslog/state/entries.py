@@ -77,7 +77,7 @@ class TopicSchema(Model):
     """The columns whose values determine the partition."""
 
 
-TableFormat = Literal["delta"]
+TableFormat = Literal["delta", "iceberg"]
 """The format of a table as which a topic is published."""
 
 TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
@@ -145,13 +145,13 @@ class TopicConfig(Model):
 
     The first columns whose values can be compared get statistics.
     """
-    publish: Literal["none", "delta"] = "none"
+    publish: Literal["none", "delta", "iceberg", "delta,iceberg"] = "none"
     """The formats of the tables as which the topic is published, for other engines."""
 
-    @field_validator("cleanup_policy", mode="before")
+    @field_validator("cleanup_policy", "publish", mode="before")
     @classmethod
-    def _in_one_order(cls, policy: object) -> object:
-        return "compact,delete" if isinstance(policy, str) and policy == "delete,compact" else policy
+    def _in_one_order(cls, given: object) -> object:
+        return ",".join(sorted(given.split(","))) if isinstance(given, str) else given
 
     @property
     def is_compacted(self) -> bool:

@@ -151,6 +151,10 @@ class LocalStore(ObjectStore):
         """Objects that this process has linked, but whose directory it could not make durable."""
 
     @property
+    def root(self) -> str:
+        return self._root
+
+    @property
     def location(self) -> str:
         # The URL may be relative, or may lead through symbolic links. A copy on another host may have the same path.
         try:

@@ -87,6 +87,11 @@ class Capabilities:
     """The queue of this host's processes that append to the store; None if the store has none."""
 
     @property
+    def root(self) -> str:
+        """The root as other programs name it: a URL, or the absolute path of a directory."""
+        return self.url.rstrip("/")
+
+    @property
     def location(self) -> str:
         """A name of this root. Processes, also on other hosts, have it in common only if they use the same root."""
         return self.url

@@ -154,6 +154,8 @@ def _kind_of(path: str) -> str:
             return "heartbeat"
         case [*_, "_delta_log"]:
             return "delta"
+        case ["__iceberg", *_]:
+            return "iceberg"
     return _KINDS.get(name.partition(".")[2], "other")
 
 

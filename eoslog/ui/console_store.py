@@ -33,7 +33,7 @@ class Recent(NamedTuple):
 
 
 class Publications(NamedTuple):
-    """How far the Delta tables of published topics lag behind."""
+    """How far the tables of published topics lag behind."""
 
     lag_ms: Mapping[str, int]
     """By topic (ms)."""
@@ -112,7 +112,7 @@ class ConsoleStore:
             self._operations.pop()
 
     def publications(self) -> Publications:
-        """Return how far Delta tables lag behind their topics. The answer is up to a minute old."""
+        """Return how far published tables lag behind their topics. The answer is up to a minute old."""
         with self._lag_lock:
             elapsed_ms = self.store.environment.monotonic_ms()
             if self._publications is None or elapsed_ms - self._publications[0] >= _PUBLICATIONS_EVERY_MS:
@@ -132,5 +132,5 @@ class ConsoleStore:
         try:
             return Publications(dict(self.store.metrics().publication_lag_ms))
         except EosLogError as error:
-            # Some readers may read topics, but not list the versions of Delta tables.
+            # Some readers may read topics, but not list the versions of their tables.
             return Publications({}, str(error))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG
+from eoslog.iceberg.iceberg_log import ICEBERG, METADATA
 from eoslog.log.append_client import APPEND_KEY_PATH
 from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of
 from eoslog.session.description import COPY_DIRECTORY, DESCRIPTION_PATH
@@ -25,8 +26,9 @@ LEFTOVER_AGE_MS = 24 * 3600 * 1000
 """Temporary files are removed when they are older than this (ms)."""
 
 _DELTA = re.compile(rf"[^/]+/{DELTA_LOG}/.+")
-_REFUSED = re.compile(rf"([^/]+)/{PARTITION_COLUMN}=.+")
-"""Files of other Delta writers. They upload files before their version is refused."""
+_ICEBERG = re.compile(rf"{ICEBERG}[^/]+/{METADATA}.+")
+_REFUSED = re.compile(rf"(?:([^/]+)/{PARTITION_COLUMN}=|{ICEBERG}([^/]+)/).+")
+"""Files of other writers of a topic's tables. Delta's upload files before their version is refused."""
 _DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
 _HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
 _CHECKPOINT = re.compile(r"[0-9]{20}-[0-9a-f]{32}\.(json|part[0-9]+)")
@@ -82,7 +84,7 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
     unknown, old_checkpoints, old_shared = _Unknown(), Unreferenced(), Unreferenced()
     probes = 0
     of_topics: set[str] = set()
-    topics, refused = live.read(_names), dict[str, Unreferenced]()
+    topics, refused = live.read(_names), dict[tuple[str, str], Unreferenced]()
     named, deletable_ms = live.read(_shared_objects)
     for info in store.list(""):
         now_ms = store.clock.now_ms()
@@ -107,17 +109,18 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
             continue
         elif data is not None and not path.startswith(("__", ".")):
             of_topics.add(f"{data[1]}/{data[2]}/")
-        elif _DELTA.fullmatch(path) and not path.startswith(("__", ".")):
+        elif _ICEBERG.fullmatch(path) or (_DELTA.fullmatch(path) and not path.startswith(("__", "."))):
             continue
-        elif (delta := _REFUSED.fullmatch(path)) is not None and delta[1] in topics:
-            refused.setdefault(delta[1], Unreferenced()).add(info, now_ms)
+        elif (written := _REFUSED.fullmatch(path)) is not None and (topic := written[1] or written[2]) in topics:
+            prefix = f"{topic}/{PARTITION_COLUMN}=" if written[1] else f"{ICEBERG}{topic}/"
+            refused.setdefault((prefix, topic), Unreferenced()).add(info, now_ms)
         else:
             unknown.add(path)
     for prefix in sorted(of_topics - live.read(_topics)):
         # List again: the topic may have been deleted and vacuumed since the first LIST.
         yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
-    for topic, files in refused.items():
-        yield from files.findings(f"{topic}/{PARTITION_COLUMN}=", topic)
+    for (prefix, topic), files in refused.items():
+        yield from files.findings(prefix, topic)
     yield from old_checkpoints.findings(CHECKPOINTS)
     yield from old_shared.findings(SHARED_OBJECTS)
     if unknown.count:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,10 +16,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import eoslog
-from eoslog import OffsetOutOfRange, TopicConfig, TopicPartition
+from eoslog import TopicConfig
 from eoslog.maintenance.publication import Publisher
-from eoslog.maintenance.sealing import seal_segments
-from tests.delta_logs import check_versions, rows_by_stream, slot_of, versions
+from tests.delta_logs import check_versions, rows_by_stream, versions
 from tests.delta_tools.engines import (
     by_delta_rs,
     by_duckdb,
@@ -31,9 +29,7 @@ from tests.delta_tools.engines import (
     spark_session,
 )
 from tests.pages import REPOSITORY, fenced_blocks
-
-COLUMNS = pa.schema([("key", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-PRODUCERS = ("p1", "p2")
+from tests.published_history import COLUMNS, History
 
 
 @pytest.fixture(scope="module")
@@ -41,73 +37,6 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session()
     yield session
     session.stop()
-
-
-class History:
-    """Writes to a published topic, seals, compacts and publishes it, by chance."""
-
-    def __init__(self, url: str, seed: int, cleanup_policy: str = "delete") -> None:
-        self.random = random.Random(seed)
-        self.store = eoslog.connect(url, fsync=False)
-        config = TopicConfig(publish="delta", segment_batches=2, cleanup_policy=cleanup_policy)
-        self.store.admin.create_topic("t", partitions=2, schema=COLUMNS, key="key", config=config)
-        self.root = f"{url}/t"
-        self.producers = {name: self.store.producer(name) for name in PRODUCERS}
-        for producer in self.producers.values():
-            producer.init_transactions()
-        self.open: set[str] = set()
-
-    def run(self, steps: int, *, removes: bool = True) -> None:
-        choices = ["send", "send", "send", "end", "end", "seal", "compact", "publish"]
-        for _ in range(steps):
-            self.take(self.random.choice([*choices, "delete"] if removes else choices))
-        self.store.admin.publish("t")
-
-    def take(self, step: str) -> None:
-        store, name = self.store, self.random.choice(PRODUCERS)
-        producer = self.producers[name]
-        match step:
-            case "send":
-                if name not in self.open:
-                    producer.begin_transaction()
-                    self.open.add(name)
-                keys = [self.random.randrange(8) for _ in range(self.random.randrange(1, 6))]
-                at = pa.array([1_700_000_000_000_000 + key for key in keys], COLUMNS.field("at").type)
-                producer.send_table("t", pa.table({"key": keys, "text": [f"{name} {key}" for key in keys], "at": at}))
-                producer.flush()
-            case "end" if name in self.open:
-                self.open.remove(name)
-                (producer.commit_transaction if self.random.random() < 0.7 else producer.abort_transaction)()
-            case "seal":
-                seal_segments(store)
-            case "compact":
-                store.admin.compact_files("t")
-                if store.admin.describe_topic("t").config.is_compacted:
-                    store.admin.compact_keys("t")
-            case "delete":
-                ends = self.random.choice(store.admin.offsets("t"))
-                offset = self.random.randint(ends.earliest, ends.last_stable_offset)
-                store.admin.delete_records({TopicPartition("t", ends.partition): offset})
-            case "publish":
-                store.admin.publish("t")
-
-    def snapshots(self) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the versions whose snapshot can still be read, with its rows."""
-        before = -1
-        for version, actions in enumerate(versions(self.store.object_store, "t")):
-            slot, before = before, slot_of(actions)
-            if slot == before:
-                continue  # This version only lacks rows that were removed since its slot.
-            try:
-                scan = self.store.scan(
-                    "t",
-                    isolation_level="snapshot",
-                    slot=slot_of(actions),
-                    columns=["_partition", "_offset", *COLUMNS.names],
-                )
-                yield version, sorted(tuple(row.values()) for row in scan.to_table().to_pylist())
-            except OffsetOutOfRange:
-                continue
 
 
 @pytest.mark.parametrize("cleanup_policy", ["delete", "compact,delete"])

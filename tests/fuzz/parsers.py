@@ -24,6 +24,7 @@ from eoslog.format.segment_index import SegmentIndexes, decode_segment_index, de
 from eoslog.format.spark_json import check_spark_schema, merged_spark_schema
 from eoslog.format.statistics import UNKNOWN, decode_statistics
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
+from eoslog.iceberg.iceberg_log import IcebergLog
 from eoslog.log.checkpoint import decode_root, inline_body
 from eoslog.log.messages import decode_message
 from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
@@ -49,7 +50,15 @@ from pyspark_eoslog.options.offset_options import starting_offsets
 from pyspark_eoslog.options.source_options import Options
 from pyspark_eoslog.spark_schemas import as_described
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets
-from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_state, samples
+from tests.fuzz.samples import (
+    SPARK_TABLE,
+    TABLE,
+    checkpoint_parts,
+    iceberg_table,
+    partitions_part,
+    sample_state,
+    samples,
+)
 
 NAME = "some/path"
 LAST_CHECKPOINT = {"_last_checkpoint": b'{"version": 7}'}
@@ -112,6 +121,23 @@ def _delta_log(objects: Mapping[str, bytes]) -> None:
     for name, body in objects.items():
         store.put(f"t/_delta_log/{name}", body)
     DeltaLog(store, Environment(), "t").refresh()
+
+
+def _iceberg(kind: str) -> Callable[[bytes], None]:
+    """Return a reader of an Iceberg table whose object of this kind has other bytes."""
+
+    def read(body: bytes) -> None:
+        name, objects, paths = iceberg_table()
+        store = MemoryStore(Environment(), name)
+        for path, each in objects.items():
+            store.put(path, each)
+        store.put(paths[kind], body)
+        table = IcebergLog(store, Environment(), "flights").refresh(check=True)
+        for path in table.paths:
+            table.range_of(path)
+        _ignore((table.newest, table.metadata and table.metadata.description))
+
+    return read
 
 
 def _last_delta_checkpoint(body: bytes) -> None:
@@ -309,6 +335,10 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "Delta version": lambda body: _delta_log({f"{0:020d}.json": body}),
     "Delta checkpoint": lambda body: _delta_log({f"{7:020d}.checkpoint.parquet": body, **LAST_CHECKPOINT}),
     "last Delta checkpoint": _last_delta_checkpoint,
+    "Iceberg hint": _iceberg("Iceberg hint"),
+    "Iceberg metadata": _iceberg("Iceberg metadata"),
+    "Iceberg manifest list": _iceberg("Iceberg manifest list"),
+    "Iceberg manifest": _iceberg("Iceberg manifest"),
     "checkpoint root": _checkpoint_root,
     "checkpoint part store": _checkpoint_part("store"),
     "checkpoint part transactions": _checkpoint_part("transactions"),

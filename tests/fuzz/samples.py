@@ -33,8 +33,10 @@ from eoslog.log.checkpoint import inline_body, read_root
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.entries import TopicConfig
 from eoslog.state.store_state import StoreState
+from eoslog.storage.object_store import ObjectStore
 from eoslog.store import Store
 from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets
+from tests.iceberg_tables import manifests, newest_version, path_of
 
 TABLE: pa.Schema = pa.schema(
     [  # type: ignore[arg-type]
@@ -204,6 +206,9 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
     found["copy decision"] += [target.object_store.get(info.path).body for info in decisions]
     for kind, path in _published(target).items():
         found[kind].append(target.object_store.get(path).body)
+    _, objects, paths = iceberg_table()
+    for kind, path in paths.items():
+        found[kind].append(objects[path])
     for name, body in checkpoint_parts().items():
         if name == partitions_part() or "/" not in name:
             found[f"checkpoint part {name.partition('/')[0]}"].append(body)
@@ -280,6 +285,28 @@ def _published(store: Store) -> Mapping[str, str]:
         "Delta checkpoint": f"{path}.checkpoint.parquet",
         "last Delta checkpoint": "flights/_delta_log/_last_checkpoint",
     }
+
+
+def iceberg_paths(objects: ObjectStore) -> Mapping[str, str]:
+    """The paths of the objects of the newest version of an Iceberg table, by kind."""
+    table = newest_version(objects, "flights")
+    return {
+        "Iceberg hint": "__iceberg/flights/metadata/version-hint.text",
+        "Iceberg metadata": f"__iceberg/flights/metadata/v{table.version}.metadata.json",
+        "Iceberg manifest list": path_of(objects, table.snapshot["manifest-list"]),
+        "Iceberg manifest": path_of(objects, manifests(objects, table.snapshot)[0]["manifest_path"]),
+    }
+
+
+@cache
+def iceberg_table() -> tuple[str, Mapping[str, bytes], Mapping[str, str]]:
+    """The name of a store in memory, the objects of its Iceberg table, and their paths by kind."""
+    store = eoslog.connect(f"memory://{uuid.uuid4().hex}")
+    sample_store().admin.copy(store)
+    store.admin.alter_topic("flights", publish="iceberg")
+    store.admin.publish("flights")
+    objects = {info.path: store.object_store.get(info.path).body for info in store.object_store.list("__iceberg/")}
+    return store.url.rpartition("/")[2], objects, iceberg_paths(store.object_store)
 
 
 def _json_lines() -> bytes:

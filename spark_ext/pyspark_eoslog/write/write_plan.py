@@ -126,8 +126,8 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
         check_created(options, topic)
         if options.publish_on_commit and not topic.config.is_published:
             raise InvalidOption(
-                f"option 'publishOnCommit' needs a published topic. Set publish to delta: eoslog.connect(path).admin."
-                f"alter_topic({topic.topic!r}, publish='delta')"
+                "option 'publishOnCommit' needs a published topic. Set publish to delta or iceberg: "
+                f"eoslog.connect(path).admin.alter_topic({topic.topic!r}, publish='delta')"
             )
         topic, new_columns = plan_new_columns(topic, options, schema, columns)
         check_columns(columns, topic)

@@ -1,4 +1,4 @@
-"""Random histories of a published topic: each version of its Delta table is the snapshot at one slot."""
+"""Random histories of a published topic: each version of its tables is the snapshot at one slot."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer
 from tests.delta_logs import check_versions, rows_by_stream, slot_of, versions
 from tests.depth import examples
+from tests.iceberg_tables import check_iceberg_versions, iceberg_versions, newest_version
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 from tests.unit.support.overwriting import overwrite
 from tests.unit.support.world import World
@@ -67,7 +68,9 @@ class History:
         self.producers: dict[str, Producer] = {}
         self.open: set[str] = set()
         self.shown: dict[int, list[Any]] = {}
-        """The rows that each version should have."""
+        """The rows that each version of the Delta table should have."""
+        self.shown_by_iceberg: dict[int, list[Any]] = {}
+        """The rows that each version of the Iceberg table should have."""
         self.overwrites: set[int] = set()
         """The slots that replaced all rows by others."""
         self.has_mixed_files = False
@@ -126,15 +129,15 @@ class History:
             case ("publish",):
                 self.publish(self.process())
             case ("publish later", is_published):
-                store.admin.alter_topic("t", publish="delta" if is_published else "none")
+                store.admin.alter_topic("t", publish="delta,iceberg" if is_published else "none")
 
     def publish(self, store: Store) -> None:
         if not store.admin.describe_topic("t").config.is_published:
             return
-        (found,) = store.admin.publish("t")
+        delta, iceberg = store.admin.publish("t")
         rows = rows_of_snapshot(store, "t", self.store.read(lambda state, slot: slot))
-        before = self.shown.setdefault(found.version, rows)
-        assert before == rows
+        assert self.shown.setdefault(delta.version, rows) == rows
+        assert self.shown_by_iceberg.setdefault(iceberg.version, rows) == rows
 
     def check(self) -> None:
         objects = self.store.object_store
@@ -153,6 +156,12 @@ class History:
                 assert [row[:names] for row in now] == rows
         if not self.has_mixed_files:
             check_versions(objects, "t", overwrites=self.overwrites)
+            check_iceberg_versions(objects, "t", overwrites=self.overwrites)
+        for table in iceberg_versions(objects, "t"):
+            if table.version in self.shown_by_iceberg:
+                rows = self.shown_by_iceberg[table.version]
+                assert table.rows("key") == [row[:3] for row in rows]
+                assert table.rows("text") == [(*row[:2], row[3]) for row in rows]
         taken = rows_by_stream(objects, "t")
         if taken is not None and self.shown:
             assert taken == [row[:2] for row in self.shown[max(self.shown)]]
@@ -160,7 +169,7 @@ class History:
 
 configs = st.builds(
     TopicConfig,
-    publish=st.sampled_from(["delta", "delta", "none"]),
+    publish=st.sampled_from(["delta,iceberg", "delta,iceberg", "none"]),
     segment_batches=st.sampled_from([1, 2, 5]),
     cleanup_policy=st.sampled_from(["delete", "delete", "compact,delete"]),
 )
@@ -182,7 +191,7 @@ def test_each_version_shows_the_snapshot_at_its_slot(config: TopicConfig, histor
 def test_a_stream_that_skips_removals_gets_each_row_of_the_other_versions_once(
     config: TopicConfig, history: list[list[tuple[Any, ...]]]
 ) -> None:
-    topic = History(config.model_copy(update={"publish": "delta"}))
+    topic = History(config.model_copy(update={"publish": "delta,iceberg"}))
     for step in chain.from_iterable(history):
         topic.take(step)
     topic.check()
@@ -199,3 +208,4 @@ def test_the_newest_version_outlives_vacuum(config: TopicConfig, history: list[t
         if topic.shown:
             with tempfile.TemporaryDirectory() as directory:
                 rows_by_delta(copy_to(Path(directory), topic.store.object_store, "t"))
+            assert newest_version(topic.store.object_store, "t").has_all_files

@@ -144,7 +144,7 @@ def test_the_overview_tells_how_far_a_delta_table_lags(store: eoslog.Store, brow
     store.admin.alter_topic("flights", publish="delta")
     store.admin.publish("flights")
 
-    (line,) = rows(browser.get("/"), "Delta tables")
+    (line,) = rows(browser.get("/"), "Published tables")
 
     assert line == ["flights", "up to date"]
 

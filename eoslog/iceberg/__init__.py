@@ -1,0 +1,1 @@
+"""Iceberg tables: table metadata, manifests, and the versions of a table; schemas and bounds."""

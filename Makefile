@@ -16,7 +16,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-clouds test-s3 s3-server promtool s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance docs lint format schemas lock clean
+.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-clouds test-s3 s3-server promtool s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools iceberg-tools conformance docs lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -181,6 +181,11 @@ delta-tools: setup ## Have Delta's own connector, delta-rs, DuckDB and Polars re
 	PYSPARK_PYTHON=$(CURDIR)/.cache/delta-tools/venv/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/.cache/delta-tools/venv/bin/python \
 		.cache/delta-tools/venv/bin/python -m pytest tests/delta_tools
 
+iceberg-tools: setup ## Have Iceberg's own runtime for Spark, PyIceberg, DuckDB and Polars read published topics (needs Java and Maven)
+	@conf/iceberg_tools.sh
+	PYSPARK_PYTHON=$(CURDIR)/.cache/iceberg-tools/venv/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/.cache/iceberg-tools/venv/bin/python \
+		.cache/iceberg-tools/venv/bin/python -m pytest tests/iceberg_tools
+
 docs: setup ## Build the site of the pages and the API reference into .cache/docs/site; a dead link is an error
 	@conf/docs_source.sh
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file conf/mkdocs.yml
@@ -199,7 +204,7 @@ schemas: setup ## Write the JSON Schemas of stored records to schemas/
 	$(BIN)/python -m eoslog.cli.schemas schemas
 
 lock: setup ## Resolve the dependencies anew (add UPGRADE=--upgrade for newer releases)
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra spark --extra ui --group dev --group docs --group build --output-file requirements.lock
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra spark --extra ui --extra iceberg --group dev --group docs --group build --output-file requirements.lock
 	$(COMPILE) --group build --constraints requirements.lock --output-file requirements-build.lock
 
 clean: ## Remove the environment, caches and what a run leaves behind

@@ -1,0 +1,130 @@
+"""Engines that read an Iceberg table. Each returns partition, offset and the given columns of all rows, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
+
+from tests.s3.servers import S3Server
+
+Row = tuple[Any, ...]
+# Polars warns if the faster planner is not installed.
+os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
+_JARS = Path(__file__).parents[2] / ".cache" / "iceberg-tools" / "jars"
+_PLACE = ("_topic_partition", "_base_offset", "_offset_delta")
+
+
+def spark_session(warehouse: str) -> SparkSession:
+    """Start Spark with Iceberg's own runtime.
+
+    Args:
+        warehouse: the directory of a catalog named ``files``.
+    """
+    return (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, _JARS.glob("*.jar"))))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        .config("spark.sql.catalog.files", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.files.type", "hadoop")
+        .config("spark.sql.catalog.files.warehouse", warehouse)
+        .config("spark.sql.catalog.files.cache-enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+
+
+def static_table(root: str, options: Mapping[str, str] | None = None) -> StaticTable:
+    """Open a table by its directory with PyIceberg.
+
+    Args:
+        options: how PyIceberg reaches an object store.
+    """
+    return StaticTable.from_metadata(root, dict(options or {}))
+
+
+def snapshot_ids(root: str, options: Mapping[str, str] | None = None) -> dict[int, int]:
+    """Return the snapshot of each version, by the number of the version, which is the sequence number."""
+    snapshots = static_table(root, options).snapshots()
+    return {each.sequence_number: each.snapshot_id for each in snapshots if each.sequence_number is not None}
+
+
+def by_pyiceberg(
+    root: str, snapshot: int | None, columns: Iterable[str], options: Mapping[str, str] | None = None
+) -> list[Row]:
+    """Read with PyIceberg."""
+    return _rows(static_table(root, options).scan(snapshot_id=snapshot).to_arrow(), columns)
+
+
+def by_polars(root: str, snapshot: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with the native reader of Polars."""
+    return _rows(pl.scan_iceberg(static_table(root), snapshot_id=snapshot).collect().to_arrow(), columns)
+
+
+def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
+    """Connect to DuckDB with its Iceberg extension."""
+    connection = duckdb.connect()
+    for extension in ("avro", "iceberg"):
+        _load(connection, extension)
+    connection.execute("set timezone = 'UTC'")
+    return connection
+
+
+def duckdb_on_s3(server: S3Server) -> duckdb.DuckDBPyConnection:
+    """Connect to DuckDB with its Iceberg extension and access to an S3 server."""
+    connection = duckdb_with_iceberg()
+    _load(connection, "httpfs")
+    variables = server.variables()
+    connection.execute(
+        f"create secret (type s3, key_id '{variables['AWS_ACCESS_KEY_ID']}', "
+        f"secret '{variables['AWS_SECRET_ACCESS_KEY']}', region '{variables['AWS_REGION']}', "
+        f"endpoint '{server.endpoint_url.removeprefix('http://')}', url_style 'path', use_ssl false)"
+    )
+    return connection
+
+
+def _load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
+    """Load an extension of DuckDB, which comes as a Python package."""
+    directory = Path(import_module(f"duckdb_extension_{extension}").__file__ or "").parent
+    connection.execute(f"load '{next(directory.rglob(f'{extension}.duckdb_extension'))}'")
+
+
+def by_duckdb(root: str, snapshot: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with DuckDB's Iceberg extension."""
+    return rows_by_duckdb(duckdb_with_iceberg(), root, snapshot, columns)
+
+
+def rows_by_duckdb(
+    connection: duckdb.DuckDBPyConnection, root: str, snapshot: int | None, columns: Iterable[str]
+) -> list[Row]:
+    """Read with DuckDB's Iceberg extension over a connection."""
+    at = "" if snapshot is None else f", snapshot_from_id = {snapshot}::ubigint"
+    return _rows(connection.execute(f"select * from iceberg_scan('{root}'{at})").to_arrow_table(), columns)
+
+
+def by_spark(session: SparkSession, root: str, snapshot: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with Iceberg's own connector."""
+    reader = session.read.format("iceberg")
+    if snapshot is not None:
+        reader = reader.option("versionAsOf", snapshot)
+    return _rows(reader.load(root).toArrow(), columns)
+
+
+def _rows(table: pa.Table, columns: Iterable[str]) -> list[Row]:
+    names = list(columns)
+    found = [
+        (row["_topic_partition"], row["_base_offset"] + row["_offset_delta"], *(row[name] for name in names))
+        for row in table.select([*_PLACE, *names]).to_pylist()
+    ]
+    return sorted(found)

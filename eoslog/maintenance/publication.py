@@ -267,5 +267,5 @@ class Publisher:
 def _not_published(topic: str) -> InvalidTopic:
     return InvalidTopic(
         f"topic {topic} is not published. Set its setting publish to {' or '.join(TABLE_FORMATS)}: "
-        f"eoslog topics alter {topic} --add-config publish={TABLE_FORMATS[0]}"
+        f"eoslog topics alter {topic} --config publish={TABLE_FORMATS[0]}"
     )

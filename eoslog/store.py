@@ -281,6 +281,7 @@ class Store(Session):
         max_poll_records: Count = 500,
         session_timeout_ms: SessionTimeout = DEFAULT_SESSION_TIMEOUT_MS,
         group_instance_id: str | None = None,
+        client_id: str = "",
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: Natural = 5_000,
         consumer_timeout_ms: Natural | None = None,
@@ -303,6 +304,7 @@ class Store(Session):
             session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms; 45,000 by default).
             group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
                 wait up to ``session_timeout_ms`` for the next consumer with the same id.
+            client_id: a name for this consumer. Descriptions of its group show it, beside the name of its host.
             enable_auto_commit: commit positions in ``poll`` and ``close``. A ``with`` block that an exception leaves
                 commits none: the rows after the last commit are read again.
             auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
@@ -327,6 +329,7 @@ class Store(Session):
             max_poll_records=max_poll_records,
             session_timeout_ms=session_timeout_ms,
             group_instance_id=group_instance_id,
+            client_id=client_id,
             enable_auto_commit=enable_auto_commit,
             auto_commit_interval_ms=auto_commit_interval_ms,
             consumer_timeout_ms=consumer_timeout_ms,

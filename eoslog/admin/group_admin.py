@@ -55,6 +55,10 @@ class MemberDescription(NamedTuple):
     """The partitions that it reads."""
     revoking: tuple[TopicPartition, ...]
     """The partitions that it must give up."""
+    client_id: str
+    """The ``client_id`` of its consumer; empty if it has none."""
+    host: str
+    """The host name of its process; empty if it is unknown."""
 
 
 class GroupPartition(NamedTuple):
@@ -126,6 +130,8 @@ def describe_group(state: StoreState, group_id: str) -> GroupDescription:
                 member.topics,
                 _all_named(state, member.assigned),
                 _all_named(state, member.revoking),
+                member.client_id,
+                member.host,
             )
             for member_id, member in sorted(group.members.items())
         ),

@@ -84,7 +84,14 @@ def describe_groups(invocation: Invocation, group: str | None, view: str, all_gr
         # Only static members have an instance id.
         has_static = any(each.part.group_instance_id is not None for each in rows)
         instance = f"CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id{'' if has_static else '?'}"
-        columns = Columns(of_group, instance, "TOPICS=part.topics? ASSIGNMENT=part.partitions REVOKING=part.revoking?")
+        has_names = any(each.part.client_id for each in rows)
+        columns = Columns(
+            of_group,
+            instance,
+            ("HOST", lambda each: each.part.host or None),
+            (f"CLIENT-ID{'' if has_names else '?'}", lambda each: each.part.client_id or None),
+            "TOPICS=part.topics? ASSIGNMENT=part.partitions REVOKING=part.revoking?",
+        )
         nothing = "no consumer group has members" if group is None else f"consumer group {group} has no members"
         invocation.print_rows(columns, rows, empty=nothing)
     else:

@@ -149,6 +149,7 @@ class Consumer:
         max_poll_records: Count = 500,
         session_timeout_ms: SessionTimeout = DEFAULT_SESSION_TIMEOUT_MS,
         group_instance_id: str | None = None,
+        client_id: str = "",
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: Natural = 5_000,
         consumer_timeout_ms: Natural | None = None,
@@ -175,6 +176,8 @@ class Consumer:
         elif enable_auto_commit or group_instance_id is not None:
             option = "enable_auto_commit" if enable_auto_commit else "group_instance_id"
             raise InvalidOption(f"{option} needs a group_id")
+        if client_id != "":
+            check_id("client id", client_id)
         check_callable("key_deserializer", key_deserializer)
         check_callable("value_deserializer", value_deserializer)
         deserializes = key_deserializer is not None or value_deserializer is not None
@@ -182,7 +185,9 @@ class Consumer:
         self.group_id = group_id
         self._max_poll_records = max_poll_records
         self._consumer_timeout_ms = consumer_timeout_ms
-        self._subscription = Subscription(store, group_id, session_timeout_ms, group_instance_id)
+        self._subscription = Subscription(
+            store, group_id, session_timeout_ms, group_instance_id=group_instance_id, client_id=client_id
+        )
         self._assigned = AssignedPartitions(
             store,
             group_id,

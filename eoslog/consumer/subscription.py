@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from eoslog.session.heartbeats import Heartbeats
 from eoslog.session.positions import GroupMetadata
 from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session
-from eoslog.state.group_entries import GroupMember
+from eoslog.state.group_entries import LONGEST_HOST, GroupMember
 from eoslog.state.group_members import ChangeGroup, plan_group_change
 from eoslog.state.groups import EMPTY_GROUP, static_member
 from eoslog.state.names import PartitionId, TopicPartition, check_id
@@ -36,13 +37,20 @@ class Membership:
     """One member of one group: it joins, stays alive and leaves. After an eviction it joins with a new member id."""
 
     def __init__(
-        self, store: Session, group_id: str, session_timeout_ms: int, group_instance_id: str | None = None
+        self,
+        store: Session,
+        group_id: str,
+        session_timeout_ms: int,
+        *,
+        group_instance_id: str | None = None,
+        client_id: str = "",
     ) -> None:
         if group_instance_id is not None:
             check_id("group instance id", group_instance_id)
         self._store = store
         self._group_id = group_id
         self.group_instance_id = group_instance_id
+        self._client_id = client_id
         self._session_timeout_ms = session_timeout_ms
         self._heartbeats = Heartbeats(store.object_store, group_id)
         self._last_heartbeat_ms: int | None = None
@@ -176,7 +184,13 @@ class Membership:
 
         A member that was evicted in the meantime does not join with its old id: it has lost its partitions.
         """
-        me = GroupMember(member_id=self.member_id, topics=topics, group_instance_id=self.group_instance_id)
+        me = GroupMember(
+            member_id=self.member_id,
+            topics=topics,
+            group_instance_id=self.group_instance_id,
+            client_id=self._client_id,
+            host=_host_name(),
+        )
         self._append(joined=me, left=silent)
 
     def _append(
@@ -204,6 +218,11 @@ class Membership:
             return state.groups.get(self._group_id, EMPTY_GROUP)
 
         return self._store.read(snapshot, refresh=False)
+
+
+def _host_name() -> str:
+    """Return the name of this host in ASCII. A system may have a name of any bytes."""
+    return socket.gethostname().encode("ascii", "replace").decode()[:LONGEST_HOST]
 
 
 @dataclass
@@ -279,12 +298,22 @@ class Subscription:
     """The subscription of one consumer. Without a group it gets all partitions."""
 
     def __init__(
-        self, store: Session, group_id: str | None, session_timeout_ms: int, group_instance_id: str | None = None
+        self,
+        store: Session,
+        group_id: str | None,
+        session_timeout_ms: int,
+        *,
+        group_instance_id: str | None = None,
+        client_id: str = "",
     ) -> None:
         self._store = store
         self._group_id = group_id
         self._membership = (
-            Membership(store, group_id, session_timeout_ms, group_instance_id) if group_id is not None else None
+            None
+            if group_id is None
+            else Membership(
+                store, group_id, session_timeout_ms, group_instance_id=group_instance_id, client_id=client_id
+            )
         )
         self._generation = _NO_GENERATION
         self._wanted: tuple[str, ...] | re.Pattern[str] | None = None

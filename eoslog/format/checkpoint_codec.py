@@ -52,7 +52,7 @@ from eoslog.state.entry_fields import (
     PartitionIndex,
     Timestamp,
 )
-from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.group_entries import ClientId, GroupOffsets, Host
 from eoslog.state.names import PartitionId, check_topic_name
 from eoslog.state.partition_state import NO_TIME, Partition
 from eoslog.state.store_state import (
@@ -108,6 +108,8 @@ class _StoredMember(Model):
     assigned: tuple[_StoredPartitionId, ...]
     revoking: tuple[_StoredPartitionId, ...]
     since: tuple[tuple[Hex, PartitionIndex, _Generation], ...]
+    client_id: ClientId
+    host: Host
 
 
 class _StoredGroup(Model):
@@ -232,6 +234,8 @@ def _member(stored: _StoredMember) -> Member:
         tuple(PartitionId(*partition_id) for partition_id in stored.assigned),
         tuple(PartitionId(*partition_id) for partition_id in stored.revoking),
         {PartitionId(topic_id, partition): generation for topic_id, partition, generation in stored.since},
+        stored.client_id,
+        stored.host,
     )
 
 

@@ -210,7 +210,7 @@ def warn_of_ignored(subject: str, names: tuple[str, ...]) -> None:
 
 _BROKER = frozenset(
     {
-        *("bootstrap.servers", "metadata.broker.list", "client.id", "client.rack", "client.dns.lookup"),
+        *("bootstrap.servers", "metadata.broker.list", "client.rack", "client.dns.lookup"),
         *("allow.auto.create.topics", "connections.max.idle.ms", "request.timeout.ms", "default.api.timeout.ms"),
         *("send.buffer.bytes", "receive.buffer.bytes", "message.max.bytes", "statistics.interval.ms", "debug"),
         *("enable.ssl.certificate.verification", "stats.cb", "error.cb", "throttle.cb", "oauth.cb", "logger"),
@@ -245,7 +245,7 @@ PRODUCER_CONFIG = KafkaConfig(
     | {
         *("batch.size", "batch.num.messages", "buffer.memory", "max.request.size", "retries", "max.in.flight"),
         *("max.in.flight.requests.per.connection", "message.send.max.retries", "queue.buffering.max.messages"),
-        *("queue.buffering.max.kbytes", "compression.type", "compression.codec", "compression.level"),
+        *("client.id", "queue.buffering.max.kbytes", "compression.type", "compression.codec", "compression.level"),
     },
     ignored_prefixes=_BROKER_PREFIXES,
 )

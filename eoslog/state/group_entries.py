@@ -10,6 +10,10 @@ from eoslog.state.entry_fields import Hex, Identifier, Milliseconds, Model, Offs
 
 LONGEST_METADATA = 4096
 """The longest metadata of an offset (characters). Kafka's default limit is the same number of bytes."""
+LONGEST_HOST = 255
+"""The longest host name of a member (characters)."""
+ClientId = Annotated[str, Field(max_length=1024)]
+Host = Annotated[str, Field(max_length=LONGEST_HOST)]
 
 
 class GroupOffset(Model):
@@ -56,6 +60,10 @@ class GroupMember(Model):
     """The instance id of a static member. A consumer that joins with a known instance id replaces the member that has
     it, and gets this member's partitions.
     """
+    client_id: ClientId = ""
+    """The name that the application gave the consumer. Empty: it gave none."""
+    host: Host = ""
+    """The host name of the consumer's process. Empty: it is unknown."""
 
 
 class AssignedPartitions(Model):

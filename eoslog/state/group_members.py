@@ -263,7 +263,13 @@ def _changed(group: Group, joined: Sequence[GroupMember], left: Sequence[str], r
             is_new_generation = True
         if before is None:
             before = Member(())
-        members[member.member_id] = replace(before, topics=member.topics, group_instance_id=member.group_instance_id)
+        members[member.member_id] = replace(
+            before,
+            topics=member.topics,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            host=member.host,
+        )
     return _Changed(members, is_new_generation)
 
 

@@ -193,6 +193,10 @@ class Member:
     """The partitions that it must give up. No other member reads them until it has done so."""
     since: Mapping[PartitionId, int] = field(default_factory=dict)
     """The generation in which it got each partition of ``assigned`` and ``revoking`` (KIP-1251)."""
+    client_id: str = ""
+    """The name that the application gave the consumer. Empty: it gave none."""
+    host: str = ""
+    """The host name of the consumer's process. Empty: it is unknown."""
 
     @property
     def held(self) -> tuple[PartitionId, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 import eoslog
@@ -44,8 +46,8 @@ def test_a_group_is_described_as_kafkas_tool_does(command: Command, store: eoslo
     assert command.json("groups", "describe", group, "--members") == []
 
 
-def test_members_are_described_with_what_they_read(command: Command, store: eoslog.Store) -> None:
-    with store.consumer("g", group_instance_id="i") as consumer:
+def test_members_are_described_with_their_hosts_and_what_they_read(command: Command, store: eoslog.Store) -> None:
+    with store.consumer("g", group_instance_id="i", config={"client.id": "billing-7"}) as consumer:
         consumer.subscribe("t")
         consumer.poll(0)
         member_id = consumer.group_metadata().member_id
@@ -55,20 +57,24 @@ def test_members_are_described_with_what_they_read(command: Command, store: eosl
                 "group": "g",
                 "consumer_id": member_id,
                 "group_instance_id": "i",
+                "host": socket.gethostname(),
+                "client_id": "billing-7",
                 "topics": ["t"],
                 "assignment": ["t-0"],
                 "revoking": [],
             }
         ]
-        assert command.ok("groups", "describe", "g", "--members").split()[:2] == ["CONSUMER-ID", "GROUP-INSTANCE-ID"]
+        assert command.ok("groups", "describe", "g", "--members").split()[:4] == [
+            *("CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID"),
+        ]
 
 
-def test_a_group_without_static_members_has_no_column_of_their_ids(command: Command, store: eoslog.Store) -> None:
+def test_a_group_whose_members_have_no_names_has_no_columns_of_names(command: Command, store: eoslog.Store) -> None:
     with store.consumer("g") as consumer:
         consumer.subscribe("t")
         consumer.poll(0)
 
-        assert command.ok("groups", "describe", "g", "--members").split()[:2] == ["CONSUMER-ID", "ASSIGNMENT"]
+        assert command.ok("groups", "describe", "g", "--members").split()[:3] == ["CONSUMER-ID", "HOST", "ASSIGNMENT"]
 
 
 def test_all_groups_are_described_in_one_table(command: Command, store: eoslog.Store, group: str) -> None:

@@ -119,3 +119,21 @@ def test_an_instance_id_needs_a_group_and_is_an_id(store: Store) -> None:
         store.consumer(group_instance_id="i1")
     with pytest.raises(errors.InvalidRequest):
         store.consumer("g", group_instance_id="")
+
+
+def test_a_group_shows_the_client_id_of_each_member_and_the_host_of_its_newest_process(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "first")
+    member(world, "i1", client_id="billing-1")
+    monkeypatch.setattr("socket.gethostname", lambda: "s\udcffcond" * 100)
+    new = member(world, "i1", config={"client.id": "billing-2"})
+    named = {each.member_id: (each.client_id, each.host) for each in store.admin.describe_consumer_group("g").members}
+
+    assert named == {new.group_metadata().member_id: ("billing-2", ("s?cond" * 100)[:255])}
+
+
+@pytest.mark.parametrize("client_id", ["x" * 1025, "a\nb", "\ud800", 7])
+def test_a_client_id_that_the_log_cannot_hold_is_refused(store: Store, client_id: Any) -> None:
+    with pytest.raises(errors.InvalidRequest, match="client id"):
+        store.consumer("g", client_id=client_id)

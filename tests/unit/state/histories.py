@@ -426,7 +426,13 @@ def offsets_of(
 
 
 def joining(member_id: str, *topics: str, instance: str | None = None) -> GroupMember:
-    return GroupMember(member_id=member_id, topics=topics or ("t",), group_instance_id=instance)
+    return GroupMember(
+        member_id=member_id,
+        topics=topics or ("t",),
+        group_instance_id=instance,
+        client_id=f"client of {member_id}",
+        host=f"host-of-{member_id}",
+    )
 
 
 @dataclass

@@ -12,6 +12,8 @@ from starlette.testclient import TestClient
 
 import eoslog
 from eoslog.producer import rows
+from eoslog.state.group_entries import LONGEST_HOST, GroupMember
+from eoslog.state.group_members import ChangeGroup
 from eoslog.ui.application import _event
 from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, cell, counted, duration, moment, number, size, text
 from tests.unit.ui.forms import words
@@ -53,6 +55,17 @@ def test_hostile_ids_are_text_and_have_pages(store: eoslog.Store, browser: TestC
         assert page.status_code == 200, path
         _check_harmless(page.text)
     assert f'href="/groups/one?id={quote(evil)}"' in browser.get("/groups").text
+
+
+@pytest.mark.parametrize("evil", [HTML, TRICKS, "a" * 5_000])
+def test_hostile_names_of_clients_and_hosts_are_text(store: eoslog.Store, browser: TestClient, evil: str) -> None:
+    joined = GroupMember(member_id="m", topics=("payments",), client_id=evil[:1024], host=evil[:LONGEST_HOST])
+    store.append(ChangeGroup("billing", store.now_ms(), joined=joined))
+
+    page = browser.get("/groups/one?id=billing")
+
+    assert page.status_code == 200
+    _check_harmless(page.text)
 
 
 @pytest.mark.parametrize("evil", [HTML, TRICKS, "//evil.example/"])

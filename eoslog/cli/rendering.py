@@ -136,7 +136,10 @@ def shown(value: Any) -> str:
             return "yes" if value else "no"
         case list() | tuple():
             return ", ".join(shown(each) for each in value) or "-"
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(value))
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def shown_as(title: str, value: Any) -> str:

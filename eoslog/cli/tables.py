@@ -29,8 +29,7 @@ def terminal_width() -> int | None:
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> None:
     """Print rows as a table. All rows have the same keys, which are its titles. Numbers are aligned to the right."""
-    for line in table_lines(rows, width=None if wide else terminal_width(), wide=wide):
-        click.echo(line)
+    click.echo("\n".join(table_lines(rows, width=None if wide else terminal_width(), wide=wide)))
 
 
 def print_facts(facts: Mapping[str, Any], *, wide: bool = False) -> None:

@@ -89,7 +89,7 @@ class CheckpointEntry(BaseModel):
 class IncludedRequest(BaseModel):
     """A request that was sent to another process, and whose entries are in this record."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     request_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}-[0-9]{1,4}$")]
     """The name of its message and its index there, from 0."""
@@ -104,7 +104,7 @@ class AppendServiceAnnouncement(BaseModel):
     The service is a hint: a writer that cannot reach it appends by itself.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     service_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """A random name of this run of the service. The service proves that it has this name."""

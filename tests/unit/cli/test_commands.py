@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,6 +64,32 @@ def test_topics_are_listed_by_a_pattern_for_their_whole_name_and_by_kind(command
     assert names("--kind", "columns") == ["flights"]
     assert names("--pattern", "t.*", "--kind", "columns") == []
     assert command.run("topics", "list", "--pattern", "(").exit_code == 2
+
+
+def test_a_list_of_many_topics_takes_the_requests_of_a_list_of_one(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[eoslog.Store] = []
+    connect = eoslog.connect
+
+    def recorded(*arguments: Any, **options: Any) -> eoslog.Store:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(eoslog, "connect", recorded)
+
+    def requests_of_a_list(topics: int) -> int:
+        for number in range(len(store.admin.list_topics()), topics - 1):
+            store.admin.create_topic(f"topic-{number}")
+        command.ok("checkpoint")
+        # The record after a checkpoint is the first one that names it.
+        store.admin.create_topic(f"topic-{topics - 1}")
+        assert len(command.json("topics", "list")) == topics
+        return opened[-1].requests.total()
+
+    few = requests_of_a_list(3)
+
+    assert requests_of_a_list(60) == few
 
 
 def test_topics_create_and_delete_print_the_topic_as_json(command: Command) -> None:

@@ -57,6 +57,7 @@ VIEWS: dict[str, View] = {
     "/topics/{topic}": topic_pages.topic,
     "/topics/{topic}/rows": row_pages.rows,
     "/topics/{topic}/rows/{partition}/{offset}": row_pages.row,
+    "/topics/{topic}/follow": row_pages.follow,
     "/topics/{topic}/segments/{partition}": topic_pages.segments,
     "/transactions": transaction_pages.transactions,
     "/transactions/one": transaction_pages.transaction,

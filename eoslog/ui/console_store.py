@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import eoslog
@@ -17,6 +17,8 @@ T = TypeVar("T")
 RECENT_SLOTS = 1_000
 """The console keeps the operations of this number of newest slots."""
 _PUBLICATIONS_EVERY_MS = 60_000
+MOST_FOLLOWED = 16
+"""The newest rows of this number of partitions are kept for the pages that follow them."""
 MOST_PUBLISHED = 20
 """With more published topics, lags are not shown, because each topic costs about three requests."""
 
@@ -55,6 +57,8 @@ class ConsoleStore:
         self._seen_ms: int | None = None
         self._totals: dict[Any, tuple[int, Any]] = {}
         self._publications: tuple[int, Publications] | None = None
+        self._rows_lock = threading.Lock()
+        self._newest_rows: OrderedDict[Hashable, Any] = OrderedDict()
 
     def now_ms(self) -> int:
         """Return the time of the store's clock (ms since the epoch)."""
@@ -87,6 +91,26 @@ class ConsoleStore:
             return found
 
         return self.store.read(snapshot)
+
+    def newest_rows(self, key: Hashable, read: Callable[[], T]) -> T:
+        """Return the newest rows of a partition. They are read once for all pages that follow it.
+
+        Args:
+            key: the partition, and everything on which its newest rows depend.
+            read: reads them.
+        """
+        with self._rows_lock:
+            if key in self._newest_rows:
+                self._newest_rows.move_to_end(key)
+                known: T = self._newest_rows[key]
+                return known
+        # Without the lock, because pages of other partitions should not wait for this read.
+        found = read()
+        with self._rows_lock:
+            self._newest_rows[key] = found
+            while len(self._newest_rows) > MOST_FOLLOWED:
+                self._newest_rows.popitem(last=False)
+        return found
 
     def recent(self) -> Recent:
         """Return the operations of the newest slots. Only slots that are new since the last call are read."""

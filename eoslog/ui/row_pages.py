@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -417,19 +417,11 @@ def rows(console: ConsoleStore, query: Query) -> Page:
         except (InvalidOption, OffsetOutOfRange) as error:
             # The page keeps the form, so that the user can correct a condition or a date.
             problem = str(error)
-    columns = value_columns(place.topic)
-    stored = stored_schema(place.topic)
     return Page(
         "rows.html",
         f"Rows of {place.topic.topic}-{place.partition.id.partition}",
-        {
-            "place": place,
-            "found": found,
-            "columns": columns.values if not found.skipped_bytes else [],
-            "numbers": {name for name in columns.values if _is_number(stored.field(name).type)},
-            "more_columns": columns.more,
-            "views": _VIEWS,
-            "reader": reader,
+        _shown(place, reader, found)
+        | {
             "is_search": any(query.text(name) for name in _SEARCHED_BY),
             "key_name": "key"
             if place.topic.topic_schema.kind == "records"
@@ -438,6 +430,38 @@ def rows(console: ConsoleStore, query: Query) -> Page:
         },
         400 if problem else 200,
         is_live=problem is None,
+    )
+
+
+def _shown(place: _Place, reader: _Reader, found: _Found) -> dict[str, Any]:
+    """Return the values of a page with a list of rows."""
+    columns, stored = value_columns(place.topic), stored_schema(place.topic)
+    return {
+        "place": place,
+        "found": found,
+        "columns": columns.values if not found.skipped_bytes else [],
+        "numbers": {name for name in columns.values if _is_number(stored.field(name).type)},
+        "more_columns": columns.more,
+        "views": _VIEWS,
+        "reader": reader,
+    }
+
+
+def follow(console: ConsoleStore, query: Query) -> Page:
+    """Return the page that follows one partition: its newest rows, the newest first."""
+    # The stream must not move to another partition when that one gets rows. So a page without a partition means 0.
+    query = replace(query, values={"partition": query.text("partition") or "0", "view": query.text("view")})
+    place = _place(console, query)
+    reader = _Reader(console, place, query)
+    partition, topic = place.partition, place.topic
+    # Without a new row or marker, the partition has the same rows with the same outcomes. Only compaction removes some.
+    ends = partition.log_start_offset, partition.last_stable_offset, partition.high_watermark
+    key = partition.id, reader.view, ends, topic.schema_version
+    found = console.newest_rows(key, lambda: reader.backward(reader.end))
+    return Page(
+        "follow.html",
+        f"New rows of {topic.topic}-{partition.id.partition}",
+        _shown(place, reader, found._replace(rows=found.rows[::-1])) | {"most": ROWS},
     )
 
 

@@ -83,6 +83,7 @@ PATHS = [
     "/topics/payments/rows",
     "/topics/payments/rows?partition=1",
     "/topics/payments/rows/0/0",
+    "/topics/payments/follow?partition=0",
     "/topics/payments/segments/0",
     "/topics/flights/rows",
     "/transactions",
@@ -141,6 +142,46 @@ def test_a_narrow_screen_shows_values_lags_and_reasons(browser: Browser, full_st
             begins[path] = browser.ask(HEAD_BEGINS, region, title)
 
     assert {path: left for path, left in begins.items() if left > 320} == {}
+
+
+OFFSETS = "return [...document.querySelectorAll('.rows tbody th')].map((each) => Number(each.textContent))"
+"""The offsets of the rows on a page, from the top."""
+
+
+def test_a_page_follows_new_rows_until_it_is_stopped(browser: Browser, tmp_path: Path) -> None:
+    store = eoslog.connect(tmp_path / "store")
+    store.admin.create_topic("payments")
+
+    def send(count: int) -> None:
+        with store.producer() as producer:
+            for _ in range(count):
+                producer.send("payments", value=b"v")
+
+    def wait_for(newest: int) -> list[int]:
+        def is_shown(driver: Any) -> bool:
+            return bool(browser.ask(OFFSETS)[:1] == [newest])
+
+        WebDriverWait(browser.driver, PATIENCE_S).until(is_shown)
+        found: list[int] = browser.ask(OFFSETS)
+        return found
+
+    with console_of(store.url) as link:
+        browser.driver.get(link)
+        browser.driver.get(f"{link.partition('/?')[0]}/topics/payments/rows")
+        browser.driver.find_element(By.LINK_TEXT, "Follow new rows").click()
+        send(3)
+        assert wait_for(2) == [2, 1, 0]
+        send(100)
+        assert wait_for(102) == list(range(102, 52, -1))
+        check(browser, browser.ask("return innerWidth"))
+
+        browser.driver.find_element(By.LINK_TEXT, "Stop here").click()
+        send(1)
+        ends = (By.ID, "live_ends")
+        WebDriverWait(browser.driver, PATIENCE_S).until(
+            lambda driver: "high watermark 104" in driver.find_element(*ends).text
+        )
+        assert browser.ask(OFFSETS) == list(range(53, 103))
 
 
 OVERFLOWING = """

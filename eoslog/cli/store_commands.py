@@ -57,11 +57,11 @@ _COPIED = Columns("CopiedStoreId=store_id CopiedSlot=slot CopiedMs=time_ms:time"
 _APPEND_SERVICE = Columns("AppendService=address AppendServiceExpiresMs=expires_ms:time")
 _STATE = Columns(
     # The features of the description are those of its creation. The state may have more.
-    "ReaderFeatures WriterFeatures HorizonMs:time MaxTransactionTimeoutMs:duration",
+    "ReaderFeatures WriterFeatures VacuumHorizonMs=horizon_ms:time MaxTransactionTimeoutMs:duration",
     ("Topics", lambda state: len(state.topics)),
     ("Partitions", lambda state: len(state.partitions)),
     ("TransactionalIds", count_transactional_ids),
-    ("OngoingTransactions", lambda state: len(state.ongoing)),
+    ("OpenTransactions", lambda state: len(state.ongoing)),
     ("IdempotentProducers", lambda state: len(state.producers)),
     ("ConsumerGroups", lambda state: len(state.groups)),
 )
@@ -73,7 +73,10 @@ _FOUND, _COULD_NOT_LOOK = 1, 2
 @click.command(cls=Command, examples=[""])
 @pass_invocation
 def describe(invocation: Invocation) -> None:
-    """Describe the store: its id, format, log and size. Times are by the store's clock; --json prints them in ms."""
+    """Describe the store: its id, format, log and size. Times are by the store's clock; --json prints them in ms.
+
+    VacuumHorizon: files that were uploaded before this time can no longer be committed.
+    """
     store = invocation.store()
     description = store.describe()
 
@@ -269,7 +272,8 @@ def vacuum(invocation: Invocation, dry_run: bool) -> None:
     A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
     vacuum.deleted_file_retention_ms and log.slot_retention_ms are the least ages of deleted objects. A job must commit
     within vacuum.staged_max_age_ms of its first upload. Otherwise its commit fails with StagedFilesExpired. Only an
-    unused object that several files share is deleted earlier: 24 hours after its upload.
+    unused object that several files share is deleted earlier: 24 hours after its upload. VacuumHorizon is the time before
+    which an upload is now too old to commit.
     """
     store, ages = invocation.store(), invocation.settings.vacuum
     with progress("reading the list of files"):
@@ -281,7 +285,7 @@ def vacuum(invocation: Invocation, dry_run: bool) -> None:
             dry_run=dry_run,
         )
         deleted = {"Slots": slots, "CheckpointObjects": 0 if dry_run else delete_old_checkpoints(store.log)}
-    columns = Columns("DryRun HorizonMs:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
+    columns = Columns("DryRun VacuumHorizonMs=horizon_ms:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
     paths = {"Paths": report.paths} if dry_run or invocation.as_json else {}
     if report.unreadable_indexes or invocation.as_json:
         paths["UnreadableIndexes"] = report.unreadable_indexes

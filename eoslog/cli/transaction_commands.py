@@ -14,7 +14,7 @@ from eoslog.state.store_state import TransactionState
 
 _MS_A_MINUTE = 60_000
 _NO_BROKER = -1
-"""The coordinator that is shown: Kafka's number for no broker, since no process is the coordinator."""
+"""The number of the transaction coordinator that is shown: Kafka's for no broker, since no process is one."""
 
 transactions = Group("transactions", help="List, describe and abort transactions, fence producers.")
 
@@ -40,7 +40,8 @@ def list_transactions(
     duration_filter: int | None,
     transactional_id_pattern: str | None,
 ) -> None:
-    """List transactional ids, including those of tasks of jobs. Coordinator is -1: no process is the coordinator.
+    """List transactional ids, including those of tasks of jobs. Coordinator is -1: no process is Kafka's transaction
+    coordinator.
 
     A state that does not exist gives a warning, as in Kafka.
     """

@@ -168,14 +168,14 @@ def test_a_page_follows_new_rows_until_it_is_stopped(browser: Browser, tmp_path:
     with console_of(store.url) as link:
         browser.driver.get(link)
         browser.driver.get(f"{link.partition('/?')[0]}/topics/payments/rows")
-        browser.driver.find_element(By.LINK_TEXT, "Follow new rows").click()
+        browser.driver.find_element(By.LINK_TEXT, "Follow new rows").send_keys(Keys.ENTER)
         send(3)
         assert wait_for(2) == [2, 1, 0]
         send(100)
         assert wait_for(102) == list(range(102, 52, -1))
         check(browser, browser.ask("return innerWidth"))
 
-        browser.driver.find_element(By.LINK_TEXT, "Stop here").click()
+        browser.driver.find_element(By.LINK_TEXT, "Stop here").send_keys(Keys.ENTER)
         send(1)
         ends = (By.ID, "live_ends")
         WebDriverWait(browser.driver, PATIENCE_S).until(

@@ -475,7 +475,7 @@ def test_a_store_is_described(command: Command, store: eoslog.Store, open_transa
 
     assert described["store_id"] == store.describe().store_id
     assert (described["format_version"], described["probed_put_if_absent"]) == (1, True)
-    assert (described["topics"], described["transactional_ids"], described["ongoing_transactions"]) == (1, 1, 1)
+    assert (described["topics"], described["transactional_ids"], described["open_transactions"]) == (1, 1, 1)
     assert [each["kind"] for each in command.json("transactions", "list")] == ["producer"]
     assert described["checkpoint_slot"] is None
     assert command.url in command.ok("describe")

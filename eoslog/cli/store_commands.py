@@ -285,7 +285,9 @@ def vacuum(invocation: Invocation, dry_run: bool) -> None:
             dry_run=dry_run,
         )
         deleted = {"Slots": slots, "CheckpointObjects": 0 if dry_run else delete_old_checkpoints(store.log)}
-    columns = Columns("DryRun VacuumHorizonMs=horizon_ms:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
+    columns = Columns(
+        "DryRun VacuumHorizonMs=horizon_ms:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles"
+    )
     paths = {"Paths": report.paths} if dry_run or invocation.as_json else {}
     if report.unreadable_indexes or invocation.as_json:
         paths["UnreadableIndexes"] = report.unreadable_indexes

@@ -20,7 +20,7 @@ from eoslog.state.transaction_requests import unknown_transactional_id
 from eoslog.wording import quoted
 
 COORDINATOR_EPOCH = 0
-"""Always 0. Kafka counts here how often a transaction coordinator moved to another broker; eoslog has no such coordinator."""
+"""Always 0. Kafka counts here how often a transaction coordinator moved to another broker. eoslog has none."""
 
 
 class TransactionListing(NamedTuple):
@@ -248,8 +248,9 @@ def hanging_transactions(
 ) -> list[HangingTransaction]:
     """Return transactions that have been open for longer than ``max_transaction_timeout_ms``, by partition (KIP-664).
 
-    In Kafka the transaction coordinator may not know a hanging transaction, so it never ends it. Here one slot ends a transaction
-    in all its partitions. An unknown transaction would be a fault of the store, and ``reason`` would say so.
+    In Kafka the transaction coordinator may not know a hanging transaction, so it never ends it. Here one slot
+    ends a transaction in all its partitions. An unknown transaction would be a fault of the store, and ``reason`` would
+    say so.
 
     Raises:
         UnknownTopicOrPartition: ``topic`` has no such partition.

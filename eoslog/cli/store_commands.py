@@ -272,8 +272,8 @@ def vacuum(invocation: Invocation, dry_run: bool) -> None:
     A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
     vacuum.deleted_file_retention_ms and log.slot_retention_ms are the least ages of deleted objects. A job must commit
     within vacuum.staged_max_age_ms of its first upload. Otherwise its commit fails with StagedFilesExpired. Only an
-    unused object that several files share is deleted earlier: 24 hours after its upload. VacuumHorizon is the time before
-    which an upload is now too old to commit.
+    unused object that several files share is deleted earlier: 24 hours after its upload. VacuumHorizon: files that
+    were uploaded before this time can no longer be committed.
     """
     store, ages = invocation.store(), invocation.settings.vacuum
     with progress("reading the list of files"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from eoslog.admin.group_admin import GroupAdministration
@@ -391,9 +392,11 @@ class Admin(TransactionAdministration, GroupAdministration):
         *,
         new_identity: bool = False,
         update: bool = False,
+        slot: int | None = None,
+        timestamp: datetime | int | str | None = None,
         progress: Progress | None = None,
     ) -> CopyReport:
-        """Copy the store at its newest slot to an empty location. Others may use the store meanwhile.
+        """Copy the store at one slot, by default the newest one, to an empty location. Others may use it meanwhile.
 
         The target is no store until the copy is complete and verified. A copy that was interrupted is continued by the
         same call. A complete copy of this store stays as it is, unless it is to be updated. See docs/backup.md.
@@ -402,12 +405,19 @@ class Admin(TransactionAdministration, GroupAdministration):
             target: the new location, as ``eoslog.connect(url, …)`` returns it, with options of its own.
             new_identity: give the copy a new store id. Spark checkpoints of the source then refuse it. Otherwise the
                 copy takes the source's place, and only one of the two may be written from then on.
-            update: bring a complete copy to the newest slot. Only files that it lacks are copied.
+            update: bring a complete copy to the newest slot, or to a later ``slot``. Only files that it lacks are
+                copied.
+            slot: copy the store as it was after this slot of the log. It is refused if the log no longer has the state
+                of that slot, or vacuum has deleted files of it. By default the newest slot is copied.
+            timestamp: copy the store as it was at this time of the log, instead of ``slot``: a datetime with a time
+                zone, a text in ISO 8601 with a time zone, or milliseconds since the epoch.
             progress: called with the kind of object, the number done so far, and the total number.
 
         Raises:
             StoreAlreadyExists, NotAStore, InvalidRequest: the target is another store, is not empty, or lies in this
-                store; or it is a copy that was written to.
+                store; or it is a copy that was written to, or of another slot than the given one.
+            InvalidOption: a slot and a timestamp are given, or the slot or the time is in the future.
+            OffsetOutOfRange: the given slot or time can no longer be copied. The message names the oldest that can.
             CorruptRecord: this store is damaged. There is no copy then.
             PutIfAbsentUnsupported: the target cannot hold a store.
             RetriableError: call again.
@@ -416,7 +426,15 @@ class Admin(TransactionAdministration, GroupAdministration):
             raise InvalidRequest(f"target is a store, as eoslog.connect(url) returns it, not {quoted(target)}")
         check_callable("progress", progress, 3)
         progress = progress or no_progress
-        return StoreCopy(self._store, target, new_identity=new_identity, update=update, progress=progress).run()
+        return StoreCopy(
+            self._store,
+            target,
+            new_identity=new_identity,
+            update=update,
+            slot=slot,
+            timestamp=timestamp,
+            progress=progress,
+        ).run()
 
     @named_options("verify()")
     def verify(

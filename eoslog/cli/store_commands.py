@@ -18,6 +18,7 @@ from eoslog.admin.transaction_descriptions import count_transactional_ids
 from eoslog.cli import completion
 from eoslog.cli.options import (
     COUNT,
+    NATURAL,
     Command,
     Invocation,
     parsed,
@@ -302,12 +303,15 @@ _COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesR
     examples=[
         "s3://backups/my-store-2026-01-31",
         "s3://backups/my-store --update",
+        "before-the-mistake --timestamp 2026-01-31T12:00:00Z --new-identity",
         "test-store --new-identity",
         "TARGET --target-config backup.toml",
     ],
 )
 @click.argument("target")
-@click.option("--update", is_flag=True, help="Bring a complete copy to the newest slot, with the files that it lacks.")
+@click.option("--update", is_flag=True, help="Bring a complete copy to a newer slot, with the files that it lacks.")
+@click.option("--slot", type=NATURAL, help="The store as of this slot of the log. By default the newest one.")
+@click.option("--timestamp", metavar="TIME", help="The store as of 2026-01-31T12:00:00Z, or ms since 1970.")
 @click.option("--new-identity", is_flag=True, help="Give the copy a new store id, for tests or a second pipeline.")
 @click.option(
     "--target-config",
@@ -316,8 +320,16 @@ _COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesR
     help="The settings file of TARGET. By default that of the source.",
 )
 @pass_invocation
-def copy(invocation: Invocation, target: str, update: bool, new_identity: bool, target_config: str | None) -> None:
-    """Copy the store at its newest slot to TARGET, an empty location. Others may use the store meanwhile.
+def copy(
+    invocation: Invocation,
+    target: str,
+    update: bool,
+    slot: int | None,
+    timestamp: str | None,
+    new_identity: bool,
+    target_config: str | None,
+) -> None:
+    """Copy the store at one slot to TARGET, an empty location. Others may use the store meanwhile.
 
     TARGET is a local path, or an s3://, gs://, abfss:// or az:// URL. It is a store only when all files are there and
     the copy is verified.
@@ -325,10 +337,15 @@ def copy(invocation: Invocation, target: str, update: bool, new_identity: bool, 
     same identity: use the source or the copy from then on, not both.
 
     A complete copy stays as it is, and the command says how far it is behind. With --update it gets the newest slot.
+
+    --slot and --timestamp copy an older state, as long as the log's checkpoints and slots and the files that were
+    dropped since still exist. Beyond that the command is refused, and names the oldest slot that it can copy.
     """
     source, there = invocation.store(), invocation.store_at(target, target_config)
     with _without_warnings_of_the_log(), progress() as show:
-        report = source.admin.copy(there, new_identity=new_identity, update=update, progress=show)
+        report = source.admin.copy(
+            there, new_identity=new_identity, update=update, slot=slot, timestamp=timestamp, progress=show
+        )
     if report.was_complete and not invocation.as_json:
         behind = report.source_slot - report.slot
         print_line(

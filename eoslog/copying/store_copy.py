@@ -3,8 +3,10 @@
 The copy works in this order, so that the target is no store until the last put:
 
 1. It decides that a copy begins at the target, after a probe of put-if-absent.
-2. It writes two checkpoints of the source's newest state, and decides that this slot is the plan.
-3. It copies the files that the state names. If the source has dropped one since, it makes a new plan.
+2. It writes two checkpoints of the source's newest state, or of the state at the wanted slot or time, and decides that
+   this slot is the plan.
+3. It copies the files that the state names. If the source has deleted one since, it makes a new plan with the newest
+   slot. If the user asked for a slot or a time, it refuses instead.
 4. It decides that the copy is complete, puts the first slots of the target's log, and verifies the target.
 5. It puts the description, ``eoslog.json``.
 
@@ -20,11 +22,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions
 from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped, files_as_objects
 from eoslog.copying.identity import with_new_identity
-from eoslog.errors import CorruptRecord, InvalidRequest, NotAStore, StoreAlreadyExists, StoreUnavailable
+from eoslog.copying.past_state import PastState, past_state
+from eoslog.errors import (
+    CorruptRecord,
+    InvalidRequest,
+    NotAStore,
+    OffsetOutOfRange,
+    StoreAlreadyExists,
+    StoreUnavailable,
+)
 from eoslog.log.checkpoint import read_checkpoint, write_checkpoint
 from eoslog.log.slots import (
     CHECKPOINTS,
@@ -37,6 +48,7 @@ from eoslog.log.slots import (
     slot_path,
 )
 from eoslog.maintenance.vacuum import referenced_files
+from eoslog.read.time_travel import AsOf, resolve, timestamp_ms
 from eoslog.session.description import (
     COPY_DIRECTORY,
     DESCRIPTION_PATH,
@@ -96,6 +108,8 @@ class StoreCopy:
         *,
         new_identity: bool = False,
         update: bool = False,
+        slot: int | None = None,
+        timestamp: datetime | int | str | None = None,
         progress: Progress = no_progress,
     ) -> None:
         if not isinstance(target, Session):
@@ -106,21 +120,30 @@ class StoreCopy:
         self._environment = target.environment
         self._has_new_identity = new_identity
         self._is_update = update
+        self._asked_slot = slot
+        self._asked_ms = None if timestamp is None else timestamp_ms(timestamp)
         self._progress = progress
         self._decisions = Decisions(target)
         self._own_checkpoint: CheckpointReference | None = None
         """The checkpoint of the last plan that this run made."""
         self._may_have_files = True
         self._source_slot = NO_SLOT
+        self._wanted_slot: int | None = None
+        """The slot that the user asked for, by its number or by a time; None for the newest one."""
+        self._past: PastState | None = None
+        """The state at the wanted slot, if it has been computed."""
 
     def run(self) -> CopyReport:
-        """Copy the newest slot of the source, or continue the copy that an earlier run began.
+        """Copy a slot of the source, by default the newest one, or continue the copy that an earlier run began.
 
         Raises:
             NotAStore: the source is no store, or the target holds other objects.
             StoreAlreadyExists: the target is another store, or a copy of a slot that the source's log does not have, or
                 a copy that was written to since.
-            InvalidRequest: the target lies in the source, or an unfinished copy of another kind is there.
+            InvalidRequest: the target lies in the source, or an unfinished copy of another kind is there, or a copy of
+                another slot than the wanted one.
+            InvalidOption: a slot and a timestamp are given, or the slot or the time is in the future.
+            OffsetOutOfRange: the source no longer has the state, or the files, of the wanted slot.
             CorruptRecord: the source is damaged. The target is no store then, or as it was before the update.
             PutIfAbsentUnsupported: the target cannot hold a store.
             RetriableError: run the copy again.
@@ -130,39 +153,50 @@ class StoreCopy:
             raise InvalidRequest(
                 f"the target {self._target.url} lies in the source {self._source.url}. Choose a place outside of it"
             )
-        self._source_slot = self._source.log.read(lambda state, slot: slot)
+        self._find_wanted_slot()
         complete = self._complete_copy()
         if complete is not None:
             return complete
+        if self._wanted_slot is not None:
+            # A slot that cannot be copied is refused before anything is put.
+            self._decisions.refresh()
+            if self._decisions.plan is None or self._decisions.plan.slot < self._wanted_slot:
+                self._state_at(self._wanted_slot)
         begun = self._begin()
         copied = CopiedFiles()
-        wants_newest = self._is_update
+        wants_update = self._is_update
         drops = 0
         while drops < _MOST_PLANS:
             plan = self._decisions.plan
-            is_behind = plan is not None and wants_newest and plan.slot < self._source_slot
             if plan is None:
                 self._plan(begun)
                 continue
             self._check_slot(plan.slot)
+            is_behind = plan.slot < (self._source_slot if self._wanted_slot is None else self._wanted_slot)
             if self._decisions.is_complete:
-                if not is_behind:
+                if not (is_behind and wants_update):
+                    self._check_wanted(plan.slot)
                     return self._finish(begun, plan, copied)
                 # Refuse the target before files are copied. An earlier run may have died before its last put.
                 self._check_unwritten()
                 if not self._is_put(begun, plan):
                     self._finish(begun, plan, copied)
-            if is_behind and self._decisions.completed:
-                wants_newest = False
+            # A plan that is not complete is continued, unless the user asked for a newer slot.
+            wants_plan = wants_update if self._decisions.completed else self._wanted_slot is not None
+            if is_behind and wants_plan:
+                wants_update = self._wanted_slot is not None
                 self._plan(begun)
                 continue
+            self._check_wanted(plan.slot)
             try:
                 copied = self._copy_files(plan)
             except FileDropped as dropped:
-                _logger.info("%s: a newer slot than %d is copied: %s", self._source.url, plan.slot, dropped)
                 drops += 1
                 # Another process may have planned a newer slot meanwhile, and may have completed it.
                 self._decisions.refresh()
+                if self._decisions.plan is plan and self._wanted_slot is not None:
+                    raise OffsetOutOfRange(self._without_files(plan.slot, dropped)) from None
+                _logger.info("%s: a newer slot than %d is copied: %s", self._source.url, plan.slot, dropped)
                 if drops < _MOST_PLANS and self._decisions.plan is plan:
                     self._plan(begun)
                 continue
@@ -174,6 +208,65 @@ class StoreCopy:
             "they were copied. Copy again: the copied files are kept. Or raise vacuum.deleted_file_retention_ms"
         )
 
+    def _find_wanted_slot(self) -> None:
+        """Find the newest slot of the source, and the slot that the user asked for.
+
+        Raises:
+            InvalidOption: a slot and a timestamp are given, or the slot or the time is in the future.
+            OffsetOutOfRange: the source no longer has the state at the time.
+        """
+        self._source_slot, log_time_ms = self._source.log.read(lambda state, slot: (slot, state.time_ms))
+        as_of = resolve(
+            self._asked_slot,
+            self._asked_ms,
+            newest_slot=self._source_slot,
+            log_time_ms=log_time_ms,
+            now_ms=self._source.now_ms(),
+        )
+        if as_of is None:
+            return
+        if as_of.slot is None:
+            self._past = past_state(self._source, self._source_slot, as_of)
+        self._wanted_slot = as_of.slot if self._past is None else self._past.slot
+
+    def _state_at(self, slot: int) -> PastState:
+        """Raises: OffsetOutOfRange: the source no longer has the state at this slot, the wanted one."""
+        if self._past is None:
+            self._past = past_state(self._source, self._source_slot, AsOf(slot, None))
+        return self._past
+
+    def _check_wanted(self, slot: int) -> None:
+        """Check that the copy at the target, complete or not, is of the wanted slot.
+
+        Raises:
+            InvalidRequest
+        """
+        wanted = self._wanted_slot
+        if wanted is None or slot == wanted:
+            return
+        if slot > wanted:
+            raise InvalidRequest(
+                f"{self._target.url} has a copy of slot {slot}, and a copy does not go back to slot {wanted}. Choose "
+                "an empty URL for the copy"
+            )
+        raise InvalidRequest(
+            f"{self._target.url} has a copy of slot {slot}, not of slot {wanted}. Update it to that slot (update=True, "
+            "--update), or choose an empty URL for the copy"
+        )
+
+    def _without_files(self, slot: int, dropped: FileDropped) -> str:
+        """Return the message that the files of a slot are gone, with the oldest slot whose files are surely there."""
+        # Vacuum deletes what was dropped first, and notes it. So what the slots before the oldest noted drop need is
+        # there.
+        newest = self._source.log.read(lambda state, newest: (newest, state.pending_deletions))
+        oldest = newest[1][0].slot - 1 if newest[1] else newest[0]
+        if oldest <= slot:
+            oldest = newest[0]
+        return (
+            f"{self._source.url}: slot {slot} can no longer be copied: {dropped}. Slot {oldest} and later ones have "
+            "all their files: choose one of them. Or leave the slot or timestamp out to copy the newest one"
+        )
+
     def _complete_copy(self) -> CopyReport | None:
         """Return the report of a copy of this source that is complete, and whose log is there.
 
@@ -182,6 +275,7 @@ class StoreCopy:
 
         Raises:
             StoreAlreadyExists: the target is another store, or a copy of a slot that the source's log does not have.
+            InvalidRequest: the copy is of another slot than the wanted one.
         """
         found = find_description(self._store)
         if found is None:
@@ -194,8 +288,12 @@ class StoreCopy:
                 "the copy"
             )
         self._check_slot(found.copied.slot)
-        is_behind = found.copied.slot < self._source_slot
-        if (self._is_update and is_behind) or newest_slot(self._store) < found.copied.first_slot + SLOTS_OF_A_COPY - 1:
+        wanted = self._source_slot if self._wanted_slot is None else self._wanted_slot
+        is_behind = found.copied.slot < wanted
+        if self._is_update and is_behind:
+            return None
+        self._check_wanted(found.copied.slot)
+        if newest_slot(self._store) < found.copied.first_slot + SLOTS_OF_A_COPY - 1:
             return None
         return CopyReport(self._target.url, found.store_id, found.copied.slot, self._source_slot, was_complete=True)
 
@@ -260,17 +358,14 @@ class StoreCopy:
         return begun
 
     def _plan(self, begun: CopyBegun) -> None:
-        """Write checkpoints of the source's newest state to the target, and decide that it is the plan.
+        """Write checkpoints of the source's state to the target, and decide that it is the plan.
 
         Raises:
             CorruptRecord: the log of the source has an invalid record.
         """
-        log, machine = self._source.log, StoreMachine()
-        state, slot, append_id, invalid = log.read(
-            lambda state, slot: (state.frozen_copy(), slot, log.replica.append_id, log.replica.invalid)
-        )
-        if invalid is not None:
-            raise CorruptRecord(f"{self._source.url}: {invalid}. Run eoslog verify on the source")
+        machine = StoreMachine()
+        wanted = self._wanted_slot
+        state, slot, append_id = self._newest_state() if wanted is None else self._state_at(wanted)
         shared = shared_positions(state)
         state = files_as_objects(state)
         if self._has_new_identity:
@@ -316,6 +411,16 @@ class StoreCopy:
             )
         )
         self._environment.reached("store.copy.planned")
+
+    def _newest_state(self) -> PastState:
+        """Raises: CorruptRecord: the log of the source has an invalid record."""
+        log = self._source.log
+        found, invalid = log.read(
+            lambda state, slot: (PastState(state.frozen_copy(), slot, log.replica.append_id), log.replica.invalid)
+        )
+        if invalid is not None:
+            raise CorruptRecord(f"{self._source.url}: {invalid}. Run eoslog verify on the source")
+        return found
 
     def _copy_files(self, plan: CopyPlanned) -> CopiedFiles:
         """Raises: FileDropped, CorruptRecord"""

@@ -1,0 +1,146 @@
+"""The state of a store after an older slot of its log, or at an earlier time.
+
+It is the fold of the slots that follow a checkpoint, as verification folds them. The search reads the slots from the
+newest one downwards, and checks that each one continues the slot below. So it never folds a record that a paused
+process put under the name of a deleted slot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eoslog.errors import CorruptRecord, OffsetOutOfRange
+from eoslog.log.slots import CheckpointReference, SlotRecord, records_backwards
+from eoslog.read.time_travel import AsOf, iso_time
+from eoslog.session.session import Session
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.store_state import StoreState
+from eoslog.verification.log_checks import Fold, LoadedCheckpoint, load_checkpoint
+
+
+class PastState(NamedTuple):
+    """The state of a store after a slot."""
+
+    state: StoreState
+    slot: int
+    append_id: str
+    """The append id of the slot's record."""
+
+
+def past_state(source: Session, newest: int, as_of: AsOf) -> PastState:
+    """Return the state after a slot, or after the last slot at a time.
+
+    Args:
+        source: the store.
+        newest: the newest slot of its log.
+        as_of: the slot, which is not after ``newest``, or the log time.
+
+    Raises:
+        OffsetOutOfRange: the log no longer has a checkpoint at or below the slot, and all slots that follow it. The
+            message names the oldest slot whose state can be had.
+        CorruptRecord, UnsupportedFormat: the log is damaged at or above the slot, or a newer version wrote it.
+    """
+    return _Search(source, newest, as_of).run()
+
+
+class _Search:
+    """Reads the log downwards to the first checkpoint that holds an early enough state."""
+
+    def __init__(self, source: Session, newest: int, as_of: AsOf) -> None:
+        self._source = source
+        self._store = source.object_store
+        self._machine = StoreMachine()
+        self._newest = newest
+        self._as_of = as_of
+        self._named: dict[int, CheckpointReference] = {}
+        """The checkpoints that records name, by slot."""
+        self._following: list[SlotRecord] = []
+        """The wanted record and those below it that were read, newest first."""
+        self._oldest: SlotRecord | None = None
+        """The oldest record that was read."""
+
+    def run(self) -> PastState:
+        for record in records_backwards(self._store, self._newest):
+            self._oldest = record
+            for reference in (record.checkpoint, record.previous_checkpoint):
+                if reference is not None:
+                    self._named[reference.slot] = reference
+            if self._is_later(record):
+                # The log's time never runs backwards. So the records above this one are later, too.
+                self._following.clear()
+                continue
+            self._following.append(record)
+            loaded = self._state_at(record)
+            if loaded is not None and self._is_later_state(loaded[1]):
+                self._following.clear()
+            elif loaded is not None:
+                return self._folded(Fold(self._machine, [loaded]))
+        if self._following and self._following[-1].slot == 0:
+            fold = Fold(self._machine, [])
+            fold.begin()
+            return self._folded(fold)
+        raise OffsetOutOfRange(self._refusal())
+
+    def _is_later(self, record: SlotRecord) -> bool:
+        """Return True if this record is surely after the wanted one."""
+        slot, time_ms = self._as_of
+        if slot is not None:
+            return record.slot > slot
+        assert time_ms is not None
+        times = [entry.get("time_ms") for entry in record.entries]
+        return any(isinstance(time, int) and time > time_ms for time in times)
+
+    def _is_later_state(self, loaded: LoadedCheckpoint) -> bool:
+        """Return True if a checkpoint's state is after the wanted time. An earlier record may have a later time."""
+        time_ms = self._as_of.time_ms
+        return time_ms is not None and loaded.state is not None and loaded.state.time_ms > time_ms
+
+    def _state_at(self, record: SlotRecord) -> tuple[CheckpointReference, LoadedCheckpoint] | None:
+        """Return the checkpoint after a record; None if the log names none, or it was deleted or is damaged."""
+        reference = self._named.get(record.slot)
+        if reference is None:
+            return None
+        loaded = load_checkpoint(self._store, self._machine, reference)
+        is_of_record = loaded.root is not None and loaded.root.append_id == record.append_id
+        return (reference, loaded) if loaded.state is not None and is_of_record else None
+
+    def _folded(self, fold: Fold) -> PastState:
+        found = list(fold.pass_checkpoints(self._following[-1].slot))
+        for record in reversed(self._following):
+            if record.slot > fold.slot:
+                found += fold.add(record)
+        if found:
+            raise CorruptRecord(f"{self._source.url}: {found[0].problem}. Run eoslog verify on the source")
+        assert fold.state is not None
+        return PastState(fold.state, fold.slot, self._following[0].append_id)
+
+    def _refusal(self) -> str:
+        slot, time_ms = self._as_of
+        asked = f"slot {slot}" if slot is not None else f"the time {iso_time(time_ms or 0)}"
+        reason = "older slots and checkpoints were deleted"
+        if self._oldest is not None and self._oldest.slot == 0:
+            reason = "the log began later"
+        oldest = self._oldest_state()
+        if oldest is None:
+            return (
+                f"{self._source.url}: the state at {asked} cannot be had: {reason}. Copy the newest slot: leave the "
+                "slot or timestamp out"
+            )
+        return (
+            f"{self._source.url}: the state at {asked} cannot be had: {reason}. The oldest slot that can be copied is "
+            f"{oldest[0]}, of {iso_time(oldest[1])}. Copy this slot or a later one"
+        )
+
+    def _oldest_state(self) -> tuple[int, int] | None:
+        """Return the oldest slot whose state can be had, and its time (ms); None if only the newest state is left."""
+        if self._oldest is not None and self._oldest.slot == 0:
+            fold = Fold(self._machine, [])
+            fold.begin()
+            list(fold.add(self._oldest))
+            return 0, fold.state.time_ms if fold.state is not None else 0
+        for slot in sorted(self._named):
+            if self._oldest is not None and slot >= self._oldest.slot:
+                state = load_checkpoint(self._store, self._machine, self._named[slot]).state
+                if state is not None:
+                    return slot, state.time_ms
+        return None

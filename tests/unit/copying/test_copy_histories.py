@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import Store, TopicConfig, TopicPartition
-from eoslog.errors import EosLogError
+from eoslog.errors import EosLogError, OffsetOutOfRange
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.store_state import StoreState
 from tests.depth import examples
@@ -167,3 +168,36 @@ def test_a_copy_is_the_source_at_its_slot(before: list[tuple[Any, ...]], meanwhi
         # The source deleted files of the slot meanwhile.
         assert any(step[0] == "wait" for step in meanwhile)
         assert not [each for each in place.process().admin.verify(data=True) if each.severity.value == "error"]
+
+
+@examples(10)
+@given(st.lists(steps, max_size=20), st.lists(steps, max_size=12))
+def test_a_copy_of_an_earlier_slot_is_the_source_of_then(
+    before: list[tuple[Any, ...]], after: list[tuple[Any, ...]]
+) -> None:
+    history = History()
+    for step in before:
+        history.take(step)
+    history.store.overdue_transactions.abort()
+    state, slot = state_of(history.store)
+    expected = answers(history.store, state, slot)
+    groups = [history.store.admin.list_consumer_group_offsets(name) for name in sorted(state.groups)]
+    for step in after:
+        history.take(step)
+    place = Place(history.world)
+
+    try:
+        history.store.admin.copy(place.process(), slot=slot)
+    except OffsetOutOfRange as refusal:
+        # The source deleted slots or files meanwhile.
+        assert any(step[0] == "wait" for step in after)
+        newer = re.search(r"can be copied is (\d+)|Slot (\d+) and later", str(refusal))
+        assert newer is not None
+        named = int(newer.group(1) or newer.group(2))
+        assert history.store.admin.copy(Place(history.world).process(), slot=named).slot == named > slot
+        return
+    check_copy(place.process(), state, slot)
+    target = place.process()
+    assert [target.admin.list_consumer_group_offsets(name) for name in sorted(state.groups)] == groups
+    if not any(step[0] == "wait" for step in after):
+        assert answers(target, state, slot) == expected

@@ -11,9 +11,9 @@ PAGE = REPOSITORY / "docs/backup.md"
 
 
 def test_the_examples_and_the_drill_run(tmp_path: Path) -> None:
-    before, after = fenced_blocks(PAGE, "python")
+    *before, after = fenced_blocks(PAGE, "python")
 
-    run_examples([before], tmp_path)
+    run_examples(before, tmp_path)
     assert run_commands(PAGE, tmp_path) == 8
     run_examples(["import eoslog", after], tmp_path)
 

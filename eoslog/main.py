@@ -92,7 +92,7 @@ _LISTED = {
         },
     ),
     "coordinator": _Listed(_store_commands, "Run the background maintenance of a store."),
-    "copy": _Listed(_store_commands, "Copy the store at its newest slot to TARGET, an empty location."),
+    "copy": _Listed(_store_commands, "Copy the store at one slot to TARGET, an empty location."),
     "describe": _Listed(_store_commands, "Describe the store: its id, format, log and size."),
     "dump-log": _Listed(_dump, "Print slots, checkpoints, batches and index files as they are stored."),
     "export": _Listed(_table_files, "Write the rows of TOPIC into FILE."),

@@ -409,8 +409,8 @@ class Admin(TransactionAdministration, GroupAdministration):
                 copied.
             slot: copy the store as it was after this slot of the log. It is refused if the log no longer has the state
                 of that slot, or vacuum has deleted files of it. By default the newest slot is copied.
-            timestamp: copy the store as it was at this time of the log, instead of ``slot``: a datetime with a time
-                zone, a text in ISO 8601 with a time zone, or milliseconds since the epoch.
+            timestamp: copy the store as it was at this time by the store's clock, instead of ``slot``: a datetime with
+                a time zone, a text in ISO 8601 with a time zone, or milliseconds since the epoch.
             progress: called with the kind of object, the number done so far, and the total number.
 
         Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from eoslog.errors import CorruptRecord, OffsetOutOfRange
-from eoslog.log.slots import CheckpointReference, SlotRecord, records_backwards
+from eoslog.log.slots import CheckpointReference, SlotRecord, records_backwards, slot_path
 from eoslog.read.time_travel import AsOf, iso_time
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
@@ -28,12 +28,13 @@ class PastState(NamedTuple):
 
 
 def past_state(source: Session, newest: int, as_of: AsOf) -> PastState:
-    """Return the state after a slot, or after the last slot at a time.
+    """Return the state after a slot, or after the last slot that was put by a time.
 
     Args:
         source: the store.
         newest: the newest slot of its log.
-        as_of: the slot, which is not after ``newest``, or the log time.
+        as_of: the slot, which is not after ``newest``, or the time. A slot counts by the log's time. If none of its
+            entries has a time, it also counts by its date at the object store.
 
     Raises:
         OffsetOutOfRange: the log no longer has a checkpoint at or below the slot, and all slots that follow it. The
@@ -87,8 +88,13 @@ class _Search:
         if slot is not None:
             return record.slot > slot
         assert time_ms is not None
-        times = [entry.get("time_ms") for entry in record.entries]
-        return any(isinstance(time, int) and time > time_ms for time in times)
+        times = [time for entry in record.entries if isinstance(time := entry.get("time_ms"), int)]
+        if times or self._following:
+            return any(time > time_ms for time in times)
+        # Some entries have no time, such as the deletion of a topic. The log's time does not tell whether they came
+        # before the wanted time, but the date of their slot does.
+        (stored,) = self._store.get_many([slot_path(record.slot)])
+        return stored is not None and stored.last_modified_ms > time_ms
 
     def _is_later_state(self, loaded: LoadedCheckpoint) -> bool:
         """Return True if a checkpoint's state is after the wanted time. An earlier record may have a later time."""

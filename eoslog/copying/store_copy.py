@@ -225,8 +225,8 @@ class StoreCopy:
         )
         if as_of is None:
             return
-        if as_of.slot is None:
-            self._past = past_state(self._source, self._source_slot, as_of)
+        if self._asked_ms is not None:
+            self._past = past_state(self._source, self._source_slot, AsOf(None, self._asked_ms))
         self._wanted_slot = as_of.slot if self._past is None else self._past.slot
 
     def _state_at(self, slot: int) -> PastState:

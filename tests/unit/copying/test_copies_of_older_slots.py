@@ -97,7 +97,7 @@ def copy_of(source: Store, world: World, slot: int) -> CopyReport:
 def test_a_copy_of_a_slot_is_the_store_after_that_slot(source: Store, world: World) -> None:
     states = states_of(source)
 
-    for slot in (*range(0, len(states) - 10, 7), *range(len(states) - 10, len(states), 2)):
+    for slot in (*range(0, len(states), 9), len(states) - 1):
         place = Place(world)
         report = source.admin.copy(place.process(), slot=slot)
 
@@ -114,15 +114,44 @@ def test_a_copy_of_a_slot_is_the_store_after_that_slot(source: Store, world: Wor
 def test_a_copy_of_a_time_is_of_the_last_slot_at_that_time(source: Store, world: World) -> None:
     states = states_of(source)
     times = sorted({state.time_ms for state in states})
+    # In this world a slot is put at the time of its entries.
+    put_ms = [source.object_store.get(slot_path(slot)).last_modified_ms for slot in range(len(states))]
 
     for time_ms in [*times[::5], times[-1], times[3] + 1]:
-        expected = max(slot for slot, state in enumerate(states) if state.time_ms <= time_ms)
+        expected = max(slot for slot, state in enumerate(states) if max(state.time_ms, put_ms[slot]) <= time_ms)
         place = Place(world)
         assert source.admin.copy(place.process(), timestamp=time_ms).slot == expected
         check_copy(place.process(), states[expected], expected)
 
     with pytest.raises(OffsetOutOfRange, match="The oldest slot that can be copied is 0"):
         source.admin.copy(Place(world).process(), timestamp=times[0] - 1)
+
+
+def test_a_time_that_a_slow_clock_repeats_does_not_count(source: Store, place: Place, world: World) -> None:
+    before_ms, slot = world.time_ms, source.read(lambda state, slot: slot)
+    world.pass_time(10_000)
+    send(source, b"at 10 s")
+    world.time_ms -= 5_000
+    slow = world.process()
+    send(slow, b"at 5 s")
+    slow.log.checkpoint()
+    send(slow, b"at 5 s")
+    world.pass_time(10_000)
+    assert states_of(slow)[-1].time_ms == before_ms + 10_000
+
+    assert slow.admin.copy(place.process(), timestamp=before_ms + 7_000).slot == slot
+
+
+def test_a_change_without_a_time_counts_by_the_date_of_its_slot(source: Store, place: Place, world: World) -> None:
+    before_ms, slot = world.time_ms, source.read(lambda state, slot: slot)
+    world.pass_time(30_000)
+    source.admin.delete_topic("k")
+    assert source.read(lambda state, slot: state.time_ms) <= before_ms
+
+    assert source.admin.copy(place.process(), timestamp=before_ms + 29_999).slot == slot
+    assert "k" in place.process().admin.list_topics()
+    assert source.admin.copy(place.process(), timestamp=before_ms + 30_000, update=True).slot == slot + 1
+    assert "k" not in place.process().admin.list_topics()
 
 
 def test_a_slot_of_a_copy_is_copied(source: Store, place: Place, world: World) -> None:

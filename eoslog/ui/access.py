@@ -31,7 +31,7 @@ _MOST_LOGINS = 1_000
 _LOGIN_MS = 12 * 3_600_000
 """A session ends this long after its login (ms)."""
 _MOST_FAILURES, _FAILURES_COUNT_MS = 10, 300_000
-"""After this number of failed logins of a user within this time (ms), further ones are refused."""
+"""After this number of failed logins under a name within this time (ms), further ones are refused."""
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -144,15 +144,22 @@ class PasswordAccess(_CookieAccess):
             InvalidRequest: too many logins of this name failed in the last minutes.
         """
         now_ms = self._environment.monotonic_ms()
-        lately = [each for each in self._failures.get(name, ()) if now_ms - each < _FAILURES_COUNT_MS]
+        # Each failure takes the time of a hash. So few fit into the time for which they count.
+        self._failures = {
+            each: lately
+            for each, times in self._failures.items()
+            if (lately := [failed_ms for failed_ms in times if now_ms - failed_ms < _FAILURES_COUNT_MS])
+        }
+        counted = name[: LONGEST_USER + 1]
+        lately = self._failures.get(counted, [])
         if len(lately) >= _MOST_FAILURES:
             raise InvalidRequest("too many logins under this name have failed. Wait for five minutes")
         user = self._users.checked(name, password)
         if user is None:
-            if self._users.named(name) is not None:
-                self._failures[name] = [*lately, now_ms]
+            # Count the failures of unknown names, too. Otherwise the refusal would show which names are known.
+            self._failures[counted] = [*lately, now_ms]
             return None
-        self._failures.pop(name, None)
+        self._failures.pop(counted, None)
         return self._open(user.name, user.role)
 
     def logout(self, session: BrowserSession) -> None:

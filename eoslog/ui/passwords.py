@@ -132,6 +132,10 @@ class PasswordFile:
         log_n, r, p = _costs(parts["hash"])
         if not (10 <= log_n <= 20 and 1 <= r <= 32 and 1 <= p <= 16 and 128 * r << log_n <= _MOST_MEMORY):
             raise self._wrong(number, "has a hash whose cost is out of range")
+        try:
+            _salt_and_digest(parts["hash"])
+        except ValueError:
+            raise self._wrong(number, "has a salt that is not base64") from None
         return User(parts["name"], Role(parts["role"]), parts["hash"], since_ms)
 
     def _wrong(self, number: int, problem: str) -> InvalidOption:
@@ -146,8 +150,13 @@ def _costs(hashed: str) -> tuple[int, int, int]:
     return log_n, r, p
 
 
-def _is_password(password: str, hashed: str) -> bool:
+def _salt_and_digest(hashed: str) -> tuple[bytes, bytes]:
     salt, digest = (base64.b64decode(each + "=" * (-len(each) % 4)) for each in hashed.split("$")[3:])
+    return salt, digest
+
+
+def _is_password(password: str, hashed: str) -> bool:
+    salt, digest = _salt_and_digest(hashed)
     # A longer password is wrong, and would only take time.
     found = _scrypt(password[:LONGEST_PASSWORD], salt, _costs(hashed))
     return hmac.compare_digest(found, digest) and len(password) <= LONGEST_PASSWORD

@@ -160,6 +160,7 @@ def test_only_the_role_admin_may_change_the_store(store: eoslog.Store, users: Pa
         "vic:{hash}",
         ":viewer:{hash}",
         "vic:viewer:{hash}\nvic:admin:{hash}",
+        "vic:viewer:$scrypt$ln=10,r=8,p=1$AAAAAAAAAAAAA$" + "A" * 43,
         "vic:viewer:$scrypt$ln=30,r=8,p=1$AAAAAAAAAAAAAAAAAAAAAA$" + "A" * 43,
         "vic:viewer:$scrypt$ln=20,r=32,p=16$AAAAAAAAAAAAAAAAAAAAAA$" + "A" * 43,
     ],

@@ -176,7 +176,7 @@ class Consumer:
         elif enable_auto_commit or group_instance_id is not None:
             option = "enable_auto_commit" if enable_auto_commit else "group_instance_id"
             raise InvalidOption(f"{option} needs a group_id")
-        if client_id != "":
+        if not isinstance(client_id, str) or client_id:
             check_id("client id", client_id)
         check_callable("key_deserializer", key_deserializer)
         check_callable("value_deserializer", value_deserializer)

@@ -42,6 +42,19 @@ def test_a_store_goes_to_s3_and_back(local: Store, s3_server: S3Server, tmp_path
     assert (second.slot, second.files, second.bytes) == (first.slot + 3, first.files, first.bytes)
 
 
+def test_an_earlier_slot_of_a_store_on_s3_is_copied(local: Store, s3_server: S3Server, tmp_path: Path) -> None:
+    there, back = at(s3_server), eoslog.connect(tmp_path / "back", fsync=False)
+    local.admin.copy(there)
+    slot = there.read(lambda state, slot: slot)
+    there.admin.delete_topic("t")
+
+    report = there.admin.copy(back, slot=slot)
+
+    assert (report.slot, report.source_slot) == (slot, slot + 1)
+    assert rows(back) == rows(local)
+    assert faults(back) == []
+
+
 def test_a_store_goes_from_one_server_to_another(local: Store, moto_server: S3Server, real_server: S3Server) -> None:
     pretended, real = at(moto_server), at(real_server)
     local.admin.copy(pretended)

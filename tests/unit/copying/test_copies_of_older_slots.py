@@ -14,6 +14,7 @@ from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_body, slot_path
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.store_state import StoreState
+from eoslog.storage.memory_store import MemoryStore
 from tests.unit.copying.copies import Place, busy_store, check_copy, rewrite_everything, state_of
 from tests.unit.support.paused_processes import Died
 from tests.unit.support.world import World
@@ -23,8 +24,10 @@ DAY_MS = 24 * 3_600_000
 
 @pytest.fixture
 def source(world: World) -> Store:
-    """A busy store whose log has several checkpoints."""
+    """A busy store whose log has several checkpoints. As on S3, its newest records repeat those before them."""
     store = busy_store(world)
+    assert isinstance(store.object_store, MemoryStore)
+    store.object_store.tail_bytes = 64 << 10
     for number in range(3):
         store.log.checkpoint()
         world.pass_time(10)

@@ -39,12 +39,14 @@ from eoslog.errors import (
 from eoslog.log.checkpoint import read_checkpoint, write_checkpoint
 from eoslog.log.slots import (
     CHECKPOINTS,
+    SLOTS,
     CheckpointEntry,
     CheckpointReference,
     SlotRecord,
     checkpoint_path,
     encode_line,
     slot_body,
+    slot_of,
     slot_path,
 )
 from eoslog.maintenance.vacuum import referenced_files
@@ -176,11 +178,14 @@ class StoreCopy:
             if self._decisions.is_complete:
                 if not (is_behind and wants_update):
                     self._check_wanted(plan.slot)
-                    return self._finish(begun, plan, copied)
+                    report = self._finish(begun, plan, copied)
+                    if report is not None:
+                        return report
+                    continue
                 # Refuse the target before files are copied. An earlier run may have died before its last put.
                 self._check_unwritten()
-                if not self._is_put(begun, plan):
-                    self._finish(begun, plan, copied)
+                if not self._is_put(begun, plan) and self._finish(begun, plan, copied) is None:
+                    continue
             # A plan that is not complete is continued, unless the user asked for a newer slot.
             wants_plan = wants_update if self._decisions.completed else self._wanted_slot is not None
             if is_behind and wants_plan:
@@ -444,13 +449,19 @@ class StoreCopy:
             progress=self._progress,
         ).run()
 
-    def _finish(self, begun: CopyBegun, plan: CopyPlanned, copied: CopiedFiles) -> CopyReport:
+    def _finish(self, begun: CopyBegun, plan: CopyPlanned, copied: CopiedFiles) -> CopyReport | None:
         """Make the target a store. Every process that finishes a copy puts the same bytes.
+
+        Returns:
+            None if another process has planned a newer slot meanwhile. It may have deleted the slots of this plan, so
+            this process may have put them again. The end of the newer plan deletes them and mends the description.
 
         Raises:
             StoreAlreadyExists: another process created a store at the target. Its slots stay.
             CorruptRecord: the verification found an error. The target is no store then.
         """
+        if self._is_overtaken(plan):
+            return None
         description = self._description(begun, plan)
         # A store that another process created here meanwhile must not get these slots.
         found = find_description(self._store)
@@ -469,10 +480,17 @@ class StoreCopy:
                 )
             self._environment.reached("store.copy.slot_put")
         self._environment.reached("store.copy.slots_put")
-        findings = self._verified(description)
+        try:
+            findings = self._verified(description)
+        except CorruptRecord:
+            if self._is_overtaken(plan):
+                return None
+            raise
         self._environment.reached("store.copy.verified")
         self._put_description(description)
         self._environment.reached("store.copy.described")
+        if self._is_overtaken(plan):
+            return None
         self._delete_outdated(plan)
         _logger.info("%s: copied slot %d to %s", self._source.url, plan.slot, self._target.url)
         return CopyReport(
@@ -486,6 +504,11 @@ class StoreCopy:
             findings=findings,
         )
 
+    def _is_overtaken(self, plan: CopyPlanned) -> bool:
+        """Return True if another process has planned a newer slot."""
+        self._decisions.refresh()
+        return self._decisions.plan is not plan
+
     def _is_put(self, begun: CopyBegun, plan: CopyPlanned) -> bool:
         """Return True if the target is the copy of a plan, with all slots of it."""
         is_described = find_description(self._store) == self._description(begun, plan)
@@ -498,6 +521,8 @@ class StoreCopy:
             StoreAlreadyExists: a process has written to the copy.
         """
         newest = newest_slot(self._store)
+        # Another process may have put the slots of a newer plan, after its decisions.
+        self._decisions.refresh()
         records = {
             plan.first_slot + number: record
             for plan in self._decisions.completed
@@ -518,6 +543,8 @@ class StoreCopy:
         A file that the state of a later slot does not name is never named again. So no copy that runs meanwhile needs
         one of these files.
         """
+        if len(self._decisions.plans) == 1:
+            return
         machine, earlier = StoreMachine(), list[CopyPlanned]()
         for each in reversed(self._decisions.plans):
             if each is plan:
@@ -528,7 +555,11 @@ class StoreCopy:
             elif each in self._decisions.completed:
                 # An earlier update has deleted everything of it, and of the plans before.
                 break
+        # List the slots: a process that was overtaken may have put some again, after they were deleted.
+        slots = [(slot_of(info.path), info.path) for info in self._store.list(SLOTS)]
+        outdated = [path for slot, path in slots if slot is not None and slot < plan.first_slot]
         if not earlier:
+            self._store.delete_many(outdated)
             return
         kept = set(referenced_files(self._store, read_checkpoint(self._store, machine, plan.checkpoint)[0]))
         unneeded: set[str] = set()
@@ -542,8 +573,7 @@ class StoreCopy:
                 _logger.info("%s: files of slot %d are kept: %s", self._target.url, each.slot, error)
         self._store.delete_many(sorted(unneeded - kept))
         self._environment.reached("store.copy.outdated_files_deleted")
-        slots = [each.first_slot + number for each in earlier for number in range(SLOTS_OF_A_COPY)]
-        self._store.delete_many([slot_path(slot) for slot in slots if slot < plan.first_slot])
+        self._store.delete_many(outdated)
         # The checkpoints come last. As long as one exists, the next run deletes the rest.
         below = checkpoint_path(plan.first_slot - 1, "")
         self._store.delete_many([info.path for info in self._store.list(CHECKPOINTS) if info.path < below])
@@ -589,6 +619,7 @@ class StoreCopy:
         Raises:
             StoreAlreadyExists: it is another store.
         """
+        self._decisions.refresh()
         of_plans = {(each.slot, each.first_slot) for each in self._decisions.completed}
         is_of_plan = found.copied is not None and (found.copied.slot, found.copied.first_slot) in of_plans
         if not is_of_plan or found.model_copy(update={"copied": description.copied}) != description:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from eoslog import Store, StoreAlreadyExists
@@ -151,6 +153,19 @@ class Death:
                 raise _Died
 
 
+class Pause:
+    """A process is paused when it comes to a point for the n-th time, while something else happens."""
+
+    def __init__(self, point: str, times: int, meanwhile: Callable[[], None]) -> None:
+        self._point, self._left, self._meanwhile = point, times, meanwhile
+
+    def __call__(self, point: str) -> None:
+        if point == self._point:
+            self._left -= 1
+            if self._left == 0:
+                self._meanwhile()
+
+
 @pytest.mark.parametrize(
     ("point", "times", "is_switched"),
     [
@@ -183,6 +198,63 @@ def test_a_killed_update_leaves_the_old_copy_or_the_new_one(
     assert {each.kind for each in faults(copy)} <= {"slot-lost", "slot-stray"}
     send(world.process(), b"more")
     update(world.process(), place)
+    check_same(place.process(), world.process())
+
+
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [
+        ("store.copy.completed", 1),
+        ("store.copy.slot_put", 1),
+        ("store.copy.slot_put", 2),
+        pytest.param("store.copy.slots_put", 1, marks=pytest.mark.slow),
+        ("store.copy.verified", 1),
+        ("store.copy.described", 1),
+    ],
+)
+def test_an_update_that_newer_updates_overtake_ends_with_the_newest_copy(
+    source: Store, place: Place, world: World, point: str, times: int
+) -> None:
+    """The newer updates delete the slots that the paused one then puts again."""
+    source.admin.copy(place.process())
+    rewrite_everything(source, world)
+
+    def overtake() -> None:
+        for number in range(2):
+            send(world.process(), b"newer %d" % number)
+            update(world.process(), place)
+
+    overtaken = source.admin.copy(place.hooked(Pause(point, times, overtake)), update=True)
+
+    check_same(place.process(), world.process())
+    copied = place.process().describe().copied
+    assert copied is not None
+    assert overtaken.slot == copied.slot
+
+
+def test_slots_that_a_dead_update_put_again_are_deleted_by_the_next_one(
+    source: Store, place: Place, world: World
+) -> None:
+    source.admin.copy(place.process())
+    rewrite_everything(source, world)
+    death = Death("store.copy.slots_put", 1)
+
+    def overtake() -> None:
+        send(world.process(), b"newer")
+        update(world.process(), place)
+
+    pause = Pause("store.copy.slot_put", 1, overtake)
+
+    def both(point: str) -> None:
+        pause(point)
+        death(point)
+
+    with pytest.raises(_Died):
+        source.admin.copy(place.hooked(both), update=True)
+    assert {each.kind for each in faults(place.process())} == {"slot-lost"}
+    send(world.process(), b"more")
+    update(world.process(), place)
+
     check_same(place.process(), world.process())
 
 

@@ -16,8 +16,19 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 PARALLEL_REQUESTS = 32
 
 
+class UnsendableRequest(Exception):
+    """A header has a character that HTTP does not allow there. The message has no value, which may be a secret."""
+
+
 class PlainExchange:
     """The exchange of http.client. urllib3's takes more CPU time, for functions that no request needs."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Name the server, as errors of urllib3 show their connection."""
+        return f"{self.host}:{self.port}"
 
     request = http.client.HTTPConnection.request
     putrequest = http.client.HTTPConnection.putrequest
@@ -53,7 +64,11 @@ class HttpConnections:
     def exchange(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview | None
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request once, and return the status, the headers by their names in lower case, and the body."""
+        """Send a request once, and return the status, the headers by their names in lower case, and the body.
+
+        Raises:
+            UnsendableRequest: a header has a character such as a line break. Nothing was sent.
+        """
         if self._is_forwarded:
             headers = {**self._pool.proxy_headers, **headers}
         else:
@@ -65,7 +80,7 @@ class HttpConnections:
         try:
             if not connection.is_connected:
                 self._open(connection)
-            connection.request(method, url, body, headers)
+            _request(connection, method, url, body, headers)
             found = connection.getresponse()
             answer = found.status, {name.lower(): value for name, value in found.getheaders()}, found.read()
         except BaseException:
@@ -88,6 +103,16 @@ class HttpConnections:
         else:
             self._pool._prepare_proxy(connection)
         connection.sock.settimeout(self._read_timeout_s)
+
+
+def _request(
+    connection: Any, method: str, url: str, body: bytes | memoryview | None, headers: Mapping[str, str]
+) -> None:
+    try:
+        connection.request(method, url, body, headers)
+    except ValueError as error:
+        # http.client's message repeats the header, and that of a UnicodeError holds it.
+        raise UnsendableRequest(type(error).__name__) from None
 
 
 def connections_to(url: str, *, connect_timeout_ms: int, read_timeout_ms: int) -> HttpConnections:

@@ -22,7 +22,7 @@ from eoslog.storage import tracing
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.host_queue import HostQueue
-from eoslog.storage.http_connections import PARALLEL_REQUESTS
+from eoslog.storage.http_connections import PARALLEL_REQUESTS, UnsendableRequest
 from eoslog.storage.http_options import HttpOptions
 from eoslog.storage.library_threads import run_all_to_their_end
 from eoslog.storage.object_store import (
@@ -400,6 +400,11 @@ class HttpStore(ObjectStore):
                 answer = self._send_once(transport, request, path)
         except EosLogError:
             raise
+        except UnsendableRequest:
+            raise StoreAccessDenied(
+                f"{self.url}: {path!r} was not requested: the credentials have a character that no header of HTTP may "
+                "have, such as a line break. Copy them again."
+            ) from None
         except Exception as error:
             raise self._silence(error, path) from error
         return answer

@@ -322,3 +322,18 @@ def test_an_existing_object_is_told_by_each_clouds_answer(server: Server, url: s
     server.accepted, server.refusal = "another", (status, code)
 
     assert opened(server, url, token="secret-1").put_if_absent("a", b"x") is PutOutcome.EXISTS
+
+
+@pytest.mark.parametrize("url", ["gs://b/p", "az://b/p", "s3://b/p"])
+@pytest.mark.parametrize("spoiled", ["hush\n", "hush\u20ac", "hush\r\nHost: other"])
+def test_credentials_that_no_header_may_have_are_refused_and_not_shown(
+    server: Server, caplog: pytest.LogCaptureFixture, url: str, spoiled: str
+) -> None:
+    caplog.set_level(logging.DEBUG, "eoslog")
+    given = {"region": "r", "key": "k", "secret": "s"} if url.startswith("s3") else {}
+
+    with pytest.raises(StoreAccessDenied, match="'a' was not requested: the credentials have a character") as caught:
+        opened(server, url, token=spoiled, **given).put("a", b"x")
+
+    assert "hush" not in f"{caught.value} {caught.value.__cause__} {caplog.text}"
+    assert server.seen == []

@@ -43,6 +43,7 @@ class AzureStore(HttpStore):
     """Objects below ``prefix`` in ``container``."""
 
     service = "Azure Blob Storage"
+    naming = "the account, endpoint_url"
     _options: AzureOptions
 
     def __init__(

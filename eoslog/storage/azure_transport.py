@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
@@ -20,10 +21,12 @@ from eoslog.storage.http_connections import PARALLEL_REQUESTS, connections_to
 from eoslog.storage.http_store import Answer, Request
 from eoslog.storage.renewed_credentials import Clocks, Credentials, RenewedCredentials, call_named, mapped
 from eoslog.storage.xml_answers import detail_of_error
+from eoslog.wording import quoted
 
 _VERSION = "2023-11-03"
 """The version of the service's interface. Since 2021-02-12 lists encode names that XML cannot hold."""
 _SCOPE = "https://storage.azure.com/.default"
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _VALID = ("token", "sas_token", "account_key")
 _SIGNED_HEADERS = (
     *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
@@ -72,7 +75,7 @@ def account_of(options: AzureOptions, host: str | None) -> AzureAccount:
         )
     return AzureAccount(
         name,
-        (endpoint or f"https://{name}.blob.core.windows.net").rstrip("/"),
+        (endpoint or _endpoint_of(name)).rstrip("/"),
         {} if known is None else known.credentials,
     )
 
@@ -92,7 +95,17 @@ def _account_of_environment() -> AzureAccount | None:
     key = parts.get("AccountKey") or os.environ.get("AZURE_STORAGE_KEY")
     sas_token = parts.get("SharedAccessSignature") or os.environ.get("AZURE_STORAGE_SAS_TOKEN")
     given = {"account_key": key} if key else {"sas_token": sas_token} if sas_token else {}
-    return AzureAccount(name, endpoint or f"{scheme}://{name}.blob.{suffix}", given)
+    return AzureAccount(name, endpoint or _endpoint_of(name, suffix, scheme), given)
+
+
+def _endpoint_of(name: str, suffix: str = "core.windows.net", scheme: str = "https") -> str:
+    # The name becomes a part of the server's name. With a slash in it, it would lead to another server.
+    if not _ACCOUNT.fullmatch(name):
+        raise InvalidOption(
+            f"The storage account {quoted(name)} is no valid name: 3 to 24 lowercase letters and digits. Correct the "
+            "option account or AZURE_STORAGE_ACCOUNT. Another server is the option endpoint_url."
+        )
+    return f"{scheme}://{name}.blob.{suffix}"
 
 
 class AzureTransport:
@@ -214,7 +227,11 @@ class AzureTransport:
                 self._library = DefaultAzureCredential()
             found = self._library.get_token(_SCOPE)
         except (exceptions.AzureError, OSError, ValueError) as error:
-            if isinstance(error, exceptions.AzureError) and not isinstance(error, exceptions.ClientAuthenticationError):
+            # azure-identity takes an error of the network for a refusal, and names it as the cause.
+            is_refused = isinstance(error, exceptions.ClientAuthenticationError) and not isinstance(
+                error.__cause__, (OSError, exceptions.ServiceRequestError, exceptions.ServiceResponseError)
+            )
+            if isinstance(error, exceptions.AzureError) and not is_refused:
                 raise StoreUnavailable(
                     f"{self._url}: Azure gave no access token ({type(error).__name__}); try again."
                 ) from error

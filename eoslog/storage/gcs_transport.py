@@ -15,6 +15,7 @@ from eoslog.storage.http_connections import PARALLEL_REQUESTS, connections_to
 from eoslog.storage.http_store import Answer, Request
 from eoslog.storage.renewed_credentials import Clocks, Credentials, RenewedCredentials, call_named, mapped
 from eoslog.storage.xml_answers import detail_of_error
+from eoslog.wording import quoted
 
 _ENDPOINT = "https://storage.googleapis.com"
 _EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -129,6 +130,11 @@ class GcsTransport:
             if isinstance(error, exceptions.TransportError) or getattr(error, "retryable", False):
                 raise StoreUnavailable(
                     f"{self._url}: Google gave no access token ({type(error).__name__}); try again."
+                ) from error
+            if self._options.key_file is not None:
+                raise StoreAccessDenied(
+                    f"{self._url}: key_file {quoted(self._options.key_file)} gave no access token "
+                    f"({type(error).__name__}); check that this host has the file, and that it is a key of Google's."
                 ) from error
             raise StoreAccessDenied(
                 f"{self._url}: there are no credentials ({type(error).__name__}). Google Cloud Storage takes the "

@@ -123,6 +123,8 @@ class HttpStore(ObjectStore):
     """True if a LIST needs a prefix that ends in ``/`` (S3 Express)."""
     service: str
     """The name of the cloud's service."""
+    naming = "endpoint_url"
+    """What names the server, in the advice of an error."""
 
     def __init__(self, bucket_url: str, prefix: str, environment: Environment, options: HttpOptions) -> None:
         """
@@ -187,7 +189,7 @@ class HttpStore(ObjectStore):
                 f"process. Otherwise check endpoint_url: {error!r}"
             )
         return StoreUnavailable(
-            f"{self.url}: {path!r} got no answer; check endpoint_url and the network, or try again: {error!r}"
+            f"{self.url}: {path!r} got no answer; check {self.naming} and the network, or try again: {error!r}"
         )
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:

@@ -44,7 +44,8 @@ _REASONS = {
 
 They are refused even without a slash, which other paths may have.
 """
-_CONTAINER = re.compile(r"[^/@:?#]+")
+_BUCKET = re.compile(r"(?!\.+$)[A-Za-z0-9._$-]+")
+"""Names that every cloud's buckets and containers may have, and some more."""
 _HOST = re.compile(
     r"[a-z0-9-]+(\.z[0-9]+)?\.(dfs|blob)\.(core\.windows\.net|core\.chinacloudapi\.cn|core\.usgovcloudapi\.net"
     r"|storage\.azure\.net|fabric\.microsoft\.com)"
@@ -92,7 +93,7 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
 
             place, prefix = _place_of(rest, "Azure", "account_key, sas_token, endpoint_url")
             container, _, host = place.partition("@")
-            if not _CONTAINER.fullmatch(container) or not _HOST.fullmatch(host):
+            if not _BUCKET.fullmatch(container) or not _HOST.fullmatch(host):
                 raise InvalidOption(
                     "An abfss:// URL names a container and the server of its account: "
                     "abfss://container@account.dfs.core.windows.net/prefix. Another server is the option endpoint_url "
@@ -104,7 +105,7 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
             from eoslog.storage.azure_store import AzureStore
 
             container, prefix = _place_of(rest, "Azure", "account_key, sas_token, endpoint_url")
-            if container and not _CONTAINER.fullmatch(container):
+            if container and not _BUCKET.fullmatch(container):
                 raise InvalidOption(
                     "An az:// URL names a container only: az://container/prefix, with the option account. With the "
                     "account it is abfss://container@account.dfs.core.windows.net/prefix."
@@ -118,6 +119,11 @@ def _bucket_of(rest: str, cloud: str, options: str) -> tuple[str, str]:
     bucket, prefix = _place_of(rest, cloud, options)
     if "@" in bucket or ":" in bucket:
         raise InvalidOption(f"The bucket's name carries credentials or a port; give {options}.")
+    if bucket and not _BUCKET.fullmatch(bucket):
+        raise InvalidOption(
+            f"The bucket's name {quoted(bucket)} has other characters than letters, digits, dots, dashes and "
+            "underscores; correct the URL."
+        )
     return bucket, prefix
 
 

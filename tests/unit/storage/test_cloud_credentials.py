@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 from botocore.credentials import ReadOnlyCredentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -337,3 +338,21 @@ def test_credentials_that_no_header_may_have_are_refused_and_not_shown(
 
     assert "hush" not in f"{caught.value} {caught.value.__cause__} {caplog.text}"
     assert server.seen == []
+
+
+def test_a_key_file_that_gives_no_token_is_named(server: Server, tmp_path: Path) -> None:
+    for file in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(StoreAccessDenied, match=f"key_file '{file}' gave no access token"):
+            opened(server, "gs://b/p", key_file=str(file)).put("a", b"x")
+
+
+def test_a_service_that_gives_no_answer_is_no_refusal_of_the_credentials(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise ClientAuthenticationError("Authentication failed") from ConnectionError("unreachable")
+
+    monkeypatch.setattr("azure.identity.ClientSecretCredential.get_token", silent)
+
+    with pytest.raises(StoreUnavailable, match="Azure gave no access token"):
+        opened(server, "az://b/p", tenant_id="t", client_id="c", client_secret="s").put("a", b"x")

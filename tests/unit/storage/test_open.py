@@ -151,6 +151,9 @@ def test_a_clouds_url_leads_to_its_server(
         ("az://c/p?sig=hush", "has no query"),
         ("gs://me:hush@bucket/p", "carries credentials"),
         ("gs://bucket/p?token=hush", "has no query"),
+        *((f"gs://{name}/p", "has other characters than letters") for name in ("my bucket", "..", "b#c", "b%2F", "bü")),
+        ("s3://my bucket/p", "has other characters than letters"),
+        ("az://my container/p", "names a container only"),
         ("gs:///p", "names a bucket"),
         ("az:///p", "names a container"),
     ],
@@ -277,6 +280,15 @@ def test_a_senseless_option_of_a_cloud_is_refused_and_not_repeated(
         open_object_store(f"{scheme}://b/p", environment, **options)
 
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Not A Name", "host.example/", "host.example#", "UPPER", "ab", "a" * 25])
+def test_an_accounts_name_cannot_lead_to_another_server(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    with pytest.raises(InvalidOption, match="is no valid name: 3 to 24 lowercase letters and digits"):
+        account_of(AzureOptions(account=name), None)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", name)
+    with pytest.raises(InvalidOption, match="Correct the option account or AZURE_STORAGE_ACCOUNT"):
+        account_of(AzureOptions(), None)
 
 
 def test_the_environment_names_the_account_and_its_key_only_for_that_account(monkeypatch: pytest.MonkeyPatch) -> None:

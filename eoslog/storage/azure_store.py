@@ -30,7 +30,7 @@ _CHECK_THE_ROLE = (
 )
 _HINTS = {
     "AuthenticationFailed": "check the account's key, the SAS and its expiry, or the token, and this host's clock",
-    "AuthorizationFailure": "the account's firewall or policy refuses this client",
+    "AuthorizationFailure": "the account's firewall or policy refuses this client, or the key is another account's",
     "AuthorizationPermissionMismatch": _CHECK_THE_ROLE,
     "InsufficientAccountPermissions": _CHECK_THE_ROLE,
     "InvalidAuthenticationInfo": "renew the credentials, or check the option token",

@@ -134,6 +134,13 @@ def loaded(found: IcebergVersion) -> IcebergVersion:
     return found
 
 
+def check_snapshots(table: IcebergVersion) -> None:
+    """Check that each snapshot that a version lists can be read, apart from its data files."""
+    for snapshot in table.metadata["snapshots"]:
+        metadata = table.metadata | {"current-snapshot-id": snapshot["snapshot-id"]}
+        loaded(IcebergVersion(table.objects, table.topic, table.version, metadata))
+
+
 def rows_of(objects: ObjectStore, file: dict[str, Any], column: str) -> list[tuple[int, int, Any]]:
     """Return partition, offset and the value of a column of the rows of a data file."""
     body = objects.get(path_of(objects, file["file_path"])).body
@@ -155,9 +162,11 @@ def check_iceberg_versions(objects: ObjectStore, topic: str, *, overwrites: Coll
     Args:
         overwrites: the slots that replaced all rows.
     """
-    before: Counter[tuple[int, int]] | None = Counter()
+    before: Counter[tuple[int, int]] | None = None
     last: IcebergVersion | None = None
     for table in iceberg_versions(objects, topic):
+        if table.version == 1:
+            before = Counter()
         named = f"version {table.version} of {topic}, slot {table.slot}, {table.operation}"
         assert table.snapshot["sequence-number"] == table.metadata["last-sequence-number"] == table.version, named
         if last is not None:

@@ -70,8 +70,8 @@ class Ledger:
     ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     sent: dict[bytes, Sent] = field(default_factory=dict)
     """Rows of the topic that is deleted and created again, by their values."""
-    published: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The slot of each version of a Delta table that a publisher was told, by topic and version."""
+    published: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """The slot of each version of a table that a publisher was told, by format, topic and version."""
     history: list[Operation] = field(default_factory=list)
     """What the clients of the list-append workload did and were told."""
     moments: int = 0

@@ -25,6 +25,7 @@ from tests.simulation.liveness import check_nothing_is_left
 from tests.simulation.maintenance import take_steps
 from tests.simulation.memoised import memoised
 from tests.simulation.plan import Plan
+from tests.simulation.publishers import small_tables
 from tests.simulation.service import PARTITIONS, SLOT_RETENTION_MS, TABLE, open_store
 from tests.simulation.situations import counted
 from tests.simulation.world import Process, Violation, World
@@ -69,7 +70,7 @@ class Simulation:
 
     def run(self) -> Result:
         """Raises: Violation"""
-        with memoised(), counted(self.world), pytest.MonkeyPatch.context() as patch:
+        with memoised(), counted(self.world), small_tables(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(producer_ids, "LAST_USABLE_EPOCH", self.plan.last_epoch)
             # Only stores on the host itself may ask for its time of day; the protocol never does.
             patch.setattr(eoslog.storage.environment, "host_time_ms", self._host_time_ms)

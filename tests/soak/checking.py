@@ -8,18 +8,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import eoslog
 from eoslog.errors import OffsetOutOfRange
+from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.state.names import TopicPartition
 from eoslog.verification.findings import Severity
 from tests.checker import History, Kind, Operation, Outcome, Poll, Send, check, read_history
 from tests.checker.history import NEVER, in_order
-from tests.delta_logs import tables
+from tests.delta_logs import PublishedTable, tables
+from tests.iceberg_tables import IcebergVersion, iceberg_versions
 from tests.soak.history import place_name, topic_of
 from tests.soak.layout import (
     BANK,
@@ -242,31 +245,51 @@ def wrong_fold(evidence: Evidence) -> Iterator[str]:
 
 
 def unlike_snapshots(evidence: Evidence) -> Iterator[str]:
-    """The newest versions of each Delta table are, for delta-rs, the snapshots at their slots."""
-    store = evidence.store
+    """The newest versions of each table are, for delta-rs and by Iceberg's spec, the snapshots at their slots."""
+    objects = evidence.store.object_store
     for topic in PUBLISHED:
-        versions = list(tables(store.object_store, topic))
-        if not versions:
-            yield f"{topic} has no Delta table"
         with TemporaryDirectory() as directory:
-            root = copy_to(Path(directory), store.object_store, topic)
-            for table in versions[-_VERSIONS_COMPARED:]:
-                if not table.has_all_files and table is not versions[-1]:
-                    continue
-                try:
-                    expected = rows_of_snapshot(store, topic, table.slot)
-                except OffsetOutOfRange:
-                    # Compaction by key and retention have removed rows of this snapshot since.
-                    if table is versions[-1]:
-                        yield f"the snapshot of {topic} at slot {table.slot}, its newest version's, is gone"
-                    continue
-                found = rows_by_delta(root, table.version)
-                if found != expected:
-                    here, there = next(each for each in zip_longest(found, expected) if each[0] != each[1])
-                    yield (
-                        f"version {table.version} of {topic} has {len(found)} rows, the snapshot at slot {table.slot} "
-                        f"{len(expected)}: {here} for {there}"
-                    )
+            root = copy_to(Path(directory), objects, topic)
+            found = list(tables(objects, topic))
+            yield from _unlike(evidence, "Delta", found, topic, partial(_rows_by_delta, root))
+        yield from _unlike(evidence, "Iceberg", list(iceberg_versions(objects, topic)), topic, _rows_by_iceberg)
+
+
+V = TypeVar("V", PublishedTable, IcebergVersion)
+
+
+def _unlike(
+    evidence: Evidence, table_format: str, versions: Sequence[V], topic: str, read: Callable[[V], list[Any]]
+) -> Iterator[str]:
+    if not versions:
+        yield f"{topic} has no {table_format} table"
+    for table in versions[-_VERSIONS_COMPARED:]:
+        if not table.has_all_files and table is not versions[-1]:
+            continue
+        try:
+            expected = rows_of_snapshot(evidence.store, topic, table.slot)
+        except OffsetOutOfRange:
+            # Compaction by key and retention have removed rows of this snapshot since.
+            if table is versions[-1]:
+                yield f"the snapshot of {topic} at slot {table.slot}, its newest {table_format} version's, is gone"
+            continue
+        found = read(table)
+        if found != expected:
+            here, there = next(each for each in zip_longest(found, expected) if each[0] != each[1])
+            yield (
+                f"{table_format} version {table.version} of {topic} has {len(found)} rows, the snapshot at slot "
+                f"{table.slot} {len(expected)}: {here} for {there}"
+            )
+
+
+def _rows_by_delta(root: str, table: PublishedTable) -> list[Any]:
+    return rows_by_delta(root, table.version)
+
+
+def _rows_by_iceberg(table: IcebergVersion) -> list[Any]:
+    """Return partition, offset and the columns of Kafka records of all rows, in order."""
+    columns = [table.rows(name) for name in RECORDS_SCHEMA.names]
+    return [(*row[0][:2], *(value for _, _, value in row)) for row in zip(*columns, strict=True)]
 
 
 def illegal_histories(evidence: Evidence) -> Iterator[str]:
@@ -317,7 +340,7 @@ _CHECKS: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "retention drops only old rows": lost_recent_rows,
     "the fold from the checkpoint is the fold of the whole log": wrong_fold,
     "every object in the store is as the log says": damaged,
-    "published topics are Delta tables with exactly the snapshots' rows": unlike_snapshots,
+    "published topics are Delta and Iceberg tables with exactly the snapshots' rows": unlike_snapshots,
     "no history breaks a rule of Jepsen's kafka workload": illegal_histories,
 }
 _CHECKS_OF_STREAMS: dict[str, Callable[[Evidence], Iterator[str]]] = {

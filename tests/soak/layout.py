@@ -23,7 +23,7 @@ KEPT = (ORDERS, INVOICES, BANK, COPIES, RECOPIES)
 """Topics of which no row ever goes. Of ``NEWEST`` the newest row of each key stays, ``RECENT`` drops old ones."""
 
 PUBLISHED = (ORDERS, NEWEST, RECENT)
-"""Topics that are Delta tables: one keeps its rows, one is compacted by key, and one drops old rows."""
+"""Topics that are Delta and Iceberg tables: one keeps its rows, one is compacted by key, and one drops old rows."""
 
 INVOICING = "invoicing"
 """The group that turns orders into invoices."""
@@ -140,6 +140,6 @@ def make_topics(store: eoslog.Store) -> None:
         if topic == RECENT:
             settings |= {"retention_ms": RETENTION_MS, "segment_ms": 5_000}
         if topic in PUBLISHED:
-            settings |= {"publish": "delta"}
+            settings |= {"publish": "delta,iceberg"}
         config = eoslog.TopicConfig.model_validate(settings)
         store.admin.create_topic(topic, partitions=partitions, config=config)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.checker import Kind, Outcome
 from tests.delta_logs import versions
+from tests.iceberg_tables import metadata_of
 from tests.soak.checking import Evidence
 from tests.soak.layout import PUBLISHED, Run
 from tests.soak.supervisor import Event
@@ -63,6 +64,9 @@ class Summary:
             "entries": evidence.observer.entries,
             "versions of Delta tables": {
                 topic: len(list(versions(evidence.store.object_store, topic))) for topic in PUBLISHED
+            },
+            "versions of Iceberg tables": {
+                topic: len(metadata_of(evidence.store.object_store, topic)) for topic in PUBLISHED
             },
             "rows": {topic: len(rows) for topic, rows in evidence.rows.items()},
             "rows acknowledged to Python producers": acknowledged,

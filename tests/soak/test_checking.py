@@ -246,7 +246,7 @@ def test_tables_with_the_rows_of_the_snapshots_contradict_nothing(store: eoslog.
 def test_a_topic_without_its_table_is_found(store: eoslog.Store) -> None:
     found = list(unlike_snapshots(evidence(store, [], [])))
 
-    assert found == [f"{topic} has no Delta table" for topic in PUBLISHED]
+    assert found == [f"{topic} has no {each} table" for topic in PUBLISHED for each in ("Delta", "Iceberg")]
 
 
 def test_a_version_that_lacks_a_row_is_found(store: eoslog.Store) -> None:
@@ -257,5 +257,19 @@ def test_a_version_that_lacks_a_row_is_found(store: eoslog.Store) -> None:
 
     (contradiction,) = unlike_snapshots(evidence(store, [], []))
 
-    assert contradiction.startswith("version 1 of orders has 1 rows, the snapshot at slot")
+    assert contradiction.startswith("Delta version 1 of orders has 1 rows, the snapshot at slot")
+    assert "2: None for (0, 1, " in contradiction
+
+
+def test_an_iceberg_version_that_shows_another_snapshot_is_found(store: eoslog.Store) -> None:
+    published_order(store)
+    directory = "__iceberg/orders/metadata"
+    newest = json.loads(store.object_store.get(f"{directory}/v2.metadata.json").body)
+    newest["current-snapshot-id"] = newest["snapshots"][0]["snapshot-id"]
+    newest["snapshots"][0]["summary"]["eoslog.slot"] = newest["snapshots"][1]["summary"]["eoslog.slot"]
+    store.object_store.put(f"{directory}/v2.metadata.json", json.dumps(newest).encode())
+
+    (contradiction,) = unlike_snapshots(evidence(store, [], []))
+
+    assert contradiction.startswith("Iceberg version 2 of orders has 1 rows, the snapshot at slot")
     assert "2: None for (0, 1, " in contradiction

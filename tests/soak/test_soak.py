@@ -24,6 +24,7 @@ def test_a_short_soak_is_exact_and_leaves_its_reports(tmp_path: Path) -> None:
     assert summary["verdict"] == "EXACT"
     assert summary["rows"]["orders"] == summary["rows"]["invoices"] > 0
     assert all(summary["versions of Delta tables"].values())
+    assert all(summary["versions of Iceberg tables"].values())
     assert summary["rows acknowledged to Python producers"] > 0
     assert (folder / "soak.png").read_bytes().startswith(b"\x89PNG")
     checked = _run("tests.checker", str(folder / "judged.jsonl"))

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from eoslog.delta import delta_versions
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.delta.delta_statistics import encode_statistics
-from eoslog.maintenance import publication, published_files, segment_rewriting, vacuum
+from eoslog.iceberg import iceberg_log, next_manifests
+from eoslog.iceberg.iceberg_log import IcebergLog
+from eoslog.iceberg.iceberg_table import IcebergTable, Manifest
+from eoslog.iceberg.manifests import DataFile, Entry
+from eoslog.iceberg.table_metadata import Snapshot
+from eoslog.maintenance import publication, published_files, sealing, segment_rewriting, vacuum
 from eoslog.publication import changes
 from eoslog.publication.file_statistics import FileStatistics
-from eoslog.state.store_state import StoreState
-from eoslog.storage.object_store import ObjectStore
+from eoslog.session.session import Session
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.storage.conditional_put import Won
+from eoslog.storage.object_store import ObjectStore, StoredObject
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import method, mutation
 
@@ -21,6 +30,7 @@ PUBLICATIONS = FOCUSES["publications"]
 TESTS = "unit/maintenance/publication/test_publication.py::"
 VERSIONS = "unit/maintenance/publication/test_publication_versions.py::"
 STATISTICS = "unit/maintenance/test_delta_statistics.py::"
+ICEBERG_FAILURES = "unit/maintenance/publication/test_iceberg_failures.py::"
 REQUESTS = "unit/maintenance/test_publication_requests.py::"
 
 
@@ -126,4 +136,112 @@ def equal_topics_skipped() -> Iterator[None]:
 def deleted_delta_log_continued() -> Iterator[None]:
     """A publisher does not check the version before its own: it continues a log that was deleted, and leaves a gap."""
     with method(DeltaLog, "_is_checked", lambda self, found: True):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def iceberg_versions_put_over_others() -> Iterator[None]:
+    """A version of an Iceberg table is put even if there is one: of two publishers the second takes back the first."""
+
+    def put_next(store: ObjectStore, environment: object, path: str, body: bytes) -> Won:
+        store.put(path, body)
+        return Won(was_found=False)
+
+    with method(iceberg_log, "put_next", put_next):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def hint_believed() -> Iterator[None]:
+    """A publisher takes the version at the hint for the newest one: after one that died there is no next version."""
+
+    def refresh(self: IcebergLog, *, check: bool = False) -> IcebergTable:
+        self._open(check=check)
+        return self.table
+
+    def follow(self: IcebergLog, version: int, found: StoredObject, *, with_files: bool) -> None:
+        self._table = self._loaded(version, found.body, with_files=with_files)
+        self._refreshed_ms = self._environment.monotonic_ms()
+
+    with method(IcebergLog, "refresh", refresh), method(IcebergLog, "_follow", follow):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def replaced_files_kept() -> Iterator[None]:
+    """The next manifests keep the entries of removed files: after compaction other engines get rows twice."""
+
+    def keeping(manifests: Iterable[Manifest], added: Sequence[DataFile], removed: object, **others: Any) -> object:
+        return next_manifests.next_manifests(manifests, added, (), **others)
+
+    with method(iceberg_log, "next_manifests", keeping):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def replacements_told_as_appends() -> Iterator[None]:
+    """The operation of a version that only moves rows is an append: an Iceberg stream gets their rows twice."""
+    with method(iceberg_log, "_operation", lambda change, is_foreign: "append"):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def merged_manifest_lost() -> Iterator[None]:
+    """Of the manifests that merge others only the last one is kept: other engines lose the files of the first ones."""
+    parts = next_manifests._parts
+
+    def last(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+        return list(parts(entries))[-1:]
+
+    with method(next_manifests, "_parts", last):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def shared_manifests_deleted() -> Iterator[None]:
+    """Vacuum keeps only the manifests that a snapshot wrote itself: a later one shares manifests with expired ones."""
+    manifest_files = iceberg_log._manifest_files
+
+    def needed(self: IcebergLog, snapshots: Sequence[Snapshot]) -> Iterator[str]:
+        for snapshot in snapshots:
+            listed = self._object_path(snapshot.manifest_list, iceberg_log._MANIFEST_LIST)
+            assert listed is not None
+            yield listed
+            for each in manifest_files(snapshot, self._store.get(listed).body):
+                path = self._object_path(each.manifest_path, iceberg_log._MANIFEST)
+                if path is not None and each.added_snapshot_id == snapshot.snapshot_id:
+                    yield path
+
+    with method(IcebergLog, "_needed", needed):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def cut_reads_taken_for_damage() -> Iterator[None]:
+    """One read shows that an object of an Iceberg table is damaged: a read that was cut short begins the table anew."""
+    with method(IcebergLog, "_decoded", lambda self, path, body, decode: decode(body)):
+        yield
+
+
+@mutation(unit_test=VERSIONS + "test_a_seal_puts_published_rows_of_records_and_new_ones_into_files_of_their_own")
+def moved_rows_beside_new_ones() -> Iterator[None]:
+    """A seal of a published topic puts several batches into a file: a version moves rows and adds others in it."""
+    original = sealing._MovedRows.__init__
+
+    def init(self: sealing._MovedRows, session: Session, topic: Topic, directory: str) -> None:
+        original(self, session, replace(topic, config=topic.config.model_copy(update={"publish": "none"})), directory)
+
+    with method(sealing._MovedRows, "__init__", init):
+        yield
+
+
+@mutation(unit_test=ICEBERG_FAILURES + "test_the_next_version_after_that_of_another_program_restores_the_table")
+def foreign_snapshots_continued() -> Iterator[None]:
+    """A publisher does not compare the current snapshot with its own: what another program has put stays."""
+    loaded = IcebergLog._loaded
+
+    def as_own(self: IcebergLog, version: int, body: bytes, *, with_files: bool) -> IcebergTable:
+        return replace(loaded(self, version, body, with_files=with_files), is_foreign=False)
+
+    with method(IcebergLog, "_loaded", as_own):
         yield

@@ -155,7 +155,13 @@ def connect(
     options = {name: value for name, value in given.items() if value is not None}
     environment = Environment()
     object_store = open_object_store(root, environment, **settings.store_options(root, options))
-    return Store(object_store, environment, log_config or settings.log_config(), may_create=create)
+    return Store(
+        object_store,
+        environment,
+        log_config or settings.log_config(),
+        may_create=create,
+        iceberg_settings=settings.iceberg,
+    )
 
 
 class Store(Session):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from eoslog.errors import EosLogError
 from eoslog.format.data_file import DECODING_ERRORS
@@ -32,6 +32,7 @@ from eoslog.iceberg.manifests import (
     encode_manifest_list,
 )
 from eoslog.iceberg.next_manifests import next_manifests
+from eoslog.iceberg.rest_catalog import CatalogFailed, RestCatalog
 from eoslog.iceberg.table_metadata import (
     SLOT,
     STORE,
@@ -81,8 +82,15 @@ _PROPERTIES = {
 class IcebergLog(TableLog):
     """The log of one Iceberg table as one process sees it. Only one thread at a time may use it."""
 
-    def __init__(self, store: ObjectStore, environment: Environment, topic: str) -> None:
-        """Set up the log of a topic's table. Its directory is that of the topic below ``__iceberg``."""
+    def __init__(
+        self, store: ObjectStore, environment: Environment, topic: str, catalog: RestCatalog | None = None
+    ) -> None:
+        """Set up the log of a topic's table. Its directory is that of the topic below ``__iceberg``.
+
+        Args:
+            catalog: the catalog in which engines find the table; None: there is no catalog.
+        """
+        self._catalog = catalog
         self._store = store
         self._environment = environment
         self._topic = topic
@@ -410,24 +418,52 @@ class IcebergLog(TableLog):
         return kept[1 - MOST_SNAPSHOTS :]
 
     def _put_hint(self) -> None:
-        """Put the number of the newest version. It is published in any case, so a failure is only logged.
-
-        Another publisher may put a later version at the same time, and its hint before this one. So look for a later
-        version after each put.
-        """
-        version = self._table.version
+        """Put the number of the newest version. It is published in any case, so a failure is only logged."""
         try:
-            while True:
-                self._store.put(self._hint_path, str(version).encode())
-                hinted = version
-                while self._get(self._path(version + 1)) is not None:
-                    version += 1
-                if hinted == version:
-                    break
+            self._tell_newest(lambda version: self._store.put(self._hint_path, str(version).encode()))
         except EosLogError as error:
             _logger.warning("%s: the hint of %s was not written: %s", self._store.url, self.directory, error)
         else:
             self._environment.reached("iceberg.hint.put")
+
+    def _tell_newest(self, tell: Callable[[int], object]) -> None:
+        """Call a function with the newest version.
+
+        Another publisher may put a later version at the same time, and tell it before this one. So look for a later
+        version after each call.
+        """
+        told, version = 0, self._table.version
+        while told != version:
+            tell(version)
+            told = version
+            while self._get(self._path(version + 1)) is not None:
+                version += 1
+
+    def announce(self) -> bool:
+        catalog = self._catalog
+        if catalog is None:
+            return True
+
+        def point(version: int) -> None:
+            metadata_location = f"{self._location}/{METADATA}v{version}.metadata.json"
+            self._environment.uninterrupted(
+                lambda: catalog.point(self._topic, location=self._location, metadata_location=metadata_location)
+            )
+
+        self._environment.reached("iceberg.catalog.planned")
+        try:
+            self._tell_newest(point)
+        except (CatalogFailed, EosLogError) as error:
+            _logger.warning(
+                "%s: the newest version of %s is published, but the catalog %r does not know it: %s. "
+                "The next publication tries again",
+                self._store.url,
+                self.directory,
+                catalog,
+                error,
+            )
+            return False
+        return True
 
     def unneeded_objects(self, objects: Sequence[ObjectInfo], now_ms: int) -> list[str]:
         table = self.refresh(check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from eoslog.maintenance.table_formats import table_log
+from eoslog.maintenance.table_formats import rest_catalog, table_log
 from eoslog.publication.published_table import Table
 from eoslog.publication.table_log import TableLog
 from eoslog.session.metrics import Published
@@ -21,6 +21,7 @@ class KnownTables:
     def __init__(self, session: Session) -> None:
         self._store = session.object_store
         self._environment = session.environment
+        self._catalog = rest_catalog(session)
         self._logs: dict[tuple[str, TableFormat], tuple[StepLock, TableLog]] = {}
         """The log of a table and its lock, by topic and format."""
 
@@ -37,7 +38,7 @@ class KnownTables:
         """
         found = self._logs.get((topic, table_format))
         if found is None:
-            created = StepLock(), table_log(table_format, self._store, self._environment, topic)
+            created = StepLock(), table_log(table_format, self._store, self._environment, topic, self._catalog)
             found = self._logs.setdefault((topic, table_format), created)
         lock, log = found
         return lock.checked(f"to read or publish the {table_format.capitalize()} table of topic {topic}"), log

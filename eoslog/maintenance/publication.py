@@ -147,8 +147,9 @@ class Publisher:
             planned = next_changes(snapshot, files.of(snapshot), table, is_described=log.describes(snapshot))
             return all(put(change) for change in planned)
 
-        found = self._put_next(topic, table_format, bring_up_to_date)
-        if snapshot is not None:
+        found, is_announced = self._put_next(topic, table_format, bring_up_to_date)
+        # Otherwise `publish_all` comes back to the table, although its topic has not changed.
+        if snapshot is not None and is_announced:
             self._published[topic, table_format] = _LastPublication(snapshot.topic, snapshot.slot)
         return found
 
@@ -226,12 +227,15 @@ class Publisher:
 
     def _put_next(
         self, topic: str, table_format: TableFormat, attempt: Callable[[TableLog, PublishedFiles, _Put], bool]
-    ) -> Publication:
-        """Put the next versions of a table.
+    ) -> tuple[Publication, bool]:
+        """Put the next versions of a table, and announce the newest one.
 
         Args:
             attempt: puts the next versions in order, those of changes with its last argument. It returns False if
                 another process has put one of them.
+
+        Returns:
+            The newest version, and False if the catalog of the tables does not know it yet.
         """
         check_topic_name(topic)
         added = removed = 0
@@ -252,7 +256,8 @@ class Publisher:
                     if attempt(log, files, put):
                         last = log.table.newest
                         slot = NO_SLOT if last is None else last.slot
-                        return Publication(topic, table_format, log.table.version, slot, added, removed)
+                        found = Publication(topic, table_format, log.table.version, slot, added, removed)
+                        return found, log.announce()
             except HiddenRows:
                 with self._rewriting.checked("to rewrite files with hidden rows"):
                     rewrite_hidden_rows(self._session, topic)

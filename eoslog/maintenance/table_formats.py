@@ -11,19 +11,36 @@ from eoslog.delta.delta_schema import delta_schema
 from eoslog.iceberg.iceberg_log import IcebergLog
 from eoslog.iceberg.iceberg_schema import check_schema
 from eoslog.iceberg.manifests import check_avro
+from eoslog.iceberg.rest_catalog import RestCatalog
 from eoslog.publication.table_log import TableLog
+from eoslog.session.session import Session
 from eoslog.state.entries import TableFormat
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.renewed_credentials import Clocks
 
 
-def table_log(table_format: TableFormat, store: ObjectStore, environment: Environment, topic: str) -> TableLog:
-    """Return the log of a topic's table, which was not read yet."""
+def table_log(
+    table_format: TableFormat, store: ObjectStore, environment: Environment, topic: str, catalog: RestCatalog | None
+) -> TableLog:
+    """Return the log of a topic's table, which was not read yet.
+
+    Args:
+        catalog: the catalog of Iceberg tables; None: there is no catalog.
+    """
     match table_format:
         case "delta":
             return DeltaLog(store, environment, topic)
         case "iceberg":
-            return IcebergLog(store, environment, topic)
+            return IcebergLog(store, environment, topic, catalog)
+
+
+def rest_catalog(session: Session) -> RestCatalog | None:
+    """Return the catalog of a store's Iceberg tables; None if the settings name none."""
+    if session.iceberg_settings.catalog_uri is None:
+        return None
+    clocks = Clocks(session.object_store.clock.now_ms, session.environment.monotonic_ms)
+    return RestCatalog(session.iceberg_settings, session.environment, clocks)
 
 
 def check_publishable(topic: str, formats: Iterable[TableFormat], stored: pa.Schema) -> None:

@@ -63,6 +63,15 @@ class TableLog(ABC):
                 after the one it was computed from. The next ``refresh`` shows whether it is there.
         """
 
+    def announce(self) -> bool:
+        """Tell a catalog, if there is one, of the newest version.
+
+        Returns:
+            False if the catalog does not know the version. The table is published in any case, so this is only logged.
+            The next publication announces it again.
+        """
+        return True
+
     @abstractmethod
     def put_withdrawal(self, store_id: str, time_ms: int) -> bool:
         """Put the next version of a table whose topic is not published.

@@ -44,6 +44,7 @@ from eoslog.session.description import (
 )
 from eoslog.session.event_counts import CallCounts, LogCounts
 from eoslog.session.metrics import CallTimes
+from eoslog.session.settings import IcebergSettings
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.entries import StoreCreated
@@ -108,11 +109,14 @@ class Session:
         log_config: LogConfig | None = None,
         *,
         may_create: bool = True,
+        iceberg_settings: IcebergSettings | None = None,
     ) -> None:
         """
         Args:
             may_create: False: an object store that holds no eoslog store stays as it is.
+            iceberg_settings: the catalog of the published Iceberg tables; None: there is no catalog.
         """
+        self.iceberg_settings = iceberg_settings or IcebergSettings()
         self.object_store = object_store
         self.environment = environment
         self.log_counts = LogCounts()

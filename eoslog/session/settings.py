@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from eoslog.arguments import read_option
@@ -30,7 +30,7 @@ from eoslog.state.expiry import (
     STAGED_MAX_AGE_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
-from eoslog.storage.http_options import HttpOptions
+from eoslog.storage.http_options import HttpOptions, check_address
 from eoslog.wording import nearest, unknown
 
 _logger = logging.getLogger(__name__)
@@ -68,6 +68,19 @@ def _truth(value: object) -> object:
     if not isinstance(found, bool):
         raise ValueError("must be true or false")
     return found
+
+
+def _address(value: str | None, info: ValidationInfo) -> str | None:
+    """Refuse a URL that is no server's, or that has credentials. A ``ValueError`` would show them in the message."""
+    if value is not None:
+        check_address(f"setting iceberg.{info.field_name}", value, "give credentials in the environment")
+    return value
+
+
+def _namespace(value: str) -> str:
+    if not all(value.split(".")):
+        raise ValueError("must be names with a dot between two of them")
+    return value
 
 
 _Number = Annotated[int, BeforeValidator(_as_given)]
@@ -142,6 +155,25 @@ class GroupSettings(_Section):
     offsets_retention_ms: Annotated[_Number, Field(ge=NEVER)] = OFFSETS_RETENTION_MS
 
 
+class IcebergSettings(_Section):
+    """The catalog in which engines find the published Iceberg tables, without credentials."""
+
+    catalog_uri: Annotated[str | None, AfterValidator(_address)] = None
+    """The URL of a catalog with Iceberg's REST interface; None: there is no catalog."""
+    warehouse: str | None = None
+    """The catalog's name of the warehouse, if it has several."""
+    namespace: Annotated[str, AfterValidator(_namespace)] = "eoslog"
+    """The namespace of the tables; its levels are separated by dots."""
+    credentials: str | None = None
+    """The function that gives the token, ``module:function``."""
+    oauth2_server_uri: Annotated[str | None, AfterValidator(_address)] = None
+    """The URL that gives tokens to OAuth2 clients; None: the catalog's own."""
+    scope: str = "catalog"
+    """The scope of these tokens."""
+    connect_timeout_ms: _Positive = 5_000
+    read_timeout_ms: _Positive = 30_000
+
+
 class CoordinatorSettings(_Section):
     """The intervals of a coordinator's steps, and the expiry of ids (ms). The names are Kafka's where it has one."""
 
@@ -178,6 +210,7 @@ class Settings(BaseSettings):
     azure: AzureSettings = AzureSettings()
     vacuum: VacuumSettings = VacuumSettings()
     groups: GroupSettings = GroupSettings()
+    iceberg: IcebergSettings = IcebergSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
 
     @classmethod

@@ -16,6 +16,24 @@ _Options = TypeVar("_Options", bound="HttpOptions")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
+def check_address(name: str, url: str, remedy: str) -> None:
+    """Refuse a URL that is no server's, or that has credentials. The messages do not repeat it.
+
+    Args:
+        name: the name of the option or setting.
+        remedy: what to do instead of giving credentials in the URL.
+    """
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise InvalidOption(f"{name} is not an http:// or https:// URL.")
+    if parts.username is not None or parts.query:
+        raise InvalidOption(f"{name} carries credentials or a query; {remedy} instead.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
     """Connection options. They have no secret of their own, so a subclass hides its secrets from ``repr``."""
@@ -35,15 +53,7 @@ class HttpOptions:
 
     def __post_init__(self) -> None:
         if self.endpoint_url is not None:
-            try:
-                parts = urlsplit(self.endpoint_url)
-                is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-            except ValueError:
-                is_url = False
-            if not is_url:
-                raise InvalidOption("endpoint_url is not an http:// or https:// URL.")
-            if parts.username is not None or parts.query:
-                raise InvalidOption("endpoint_url carries credentials or a query; give credentials as options instead.")
+            check_address("endpoint_url", self.endpoint_url, "give credentials as options")
         if self.credentials is not None and not _FUNCTION.fullmatch(self.credentials):
             # It may be a secret, so the message does not repeat it.
             raise InvalidOption("credentials names no function; give module:function, which each process can import.")

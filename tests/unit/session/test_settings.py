@@ -18,7 +18,7 @@ def test_the_example_file_shows_every_setting_at_its_default() -> None:
 
     assert example == Settings()
     text = (CONF / "eoslog.toml").read_text()
-    for section in ("log", "local", "s3", "gcs", "azure", "vacuum", "coordinator"):
+    for section in ("log", "local", "s3", "gcs", "azure", "vacuum", "iceberg", "coordinator"):
         assert f"[{section}]" in text
         for name in type(getattr(example, section)).model_fields:
             assert f"{name} = " in text

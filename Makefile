@@ -131,9 +131,10 @@ test-all: ## Run everything: make test, make test-deep with all seeds, fuzz, and
 	$(MAKE) fuzz
 	$(PYTEST) --dist worksteal tests/spark --store=s3
 
-test-clouds: setup s3-server ## Run the tests of object stores on servers for s3://, gs:// and az:// (needs Go and npm)
+test-clouds: setup s3-server ## Run the tests on servers for s3://, gs:// and az:// and on a REST catalog (needs Go, npm, Java and Maven)
 	@conf/gcs_server.sh install
 	@conf/azure_server.sh install
+	@conf/iceberg_catalog.sh install
 	$(PYTEST) --dist worksteal -m "clouds and not slow" tests --ignore=tests/spark
 
 test-s3: setup s3-server ## Run the tests that use S3, and those of Spark with their stores on a real S3 server

@@ -15,6 +15,8 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from eoslog.errors import EosLogError
 from eoslog.format.data_file import DECODING_ERRORS
@@ -51,6 +53,7 @@ from eoslog.storage.conditional_put import Lost, Unknown, put_next
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, StoredObject
 
+T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 ICEBERG = "__iceberg/"
 """The directory of all Iceberg tables of a store."""
@@ -184,8 +187,8 @@ class IcebergLog(TableLog):
     def _loaded(self, version: int, body: bytes, *, with_files: bool) -> IcebergTable:
         """Return the table at a version, with or without its files."""
         try:
-            metadata = decode_metadata(body)
-        except DECODING_ERRORS:
+            metadata = self._decoded(self._path(version), body, decode_metadata)
+        except (ObjectNotFound, *DECODING_ERRORS):
             return IcebergTable(version, is_foreign=True)
         snapshot = max(self._own(metadata), key=lambda each: each.sequence_number, default=None)
         if snapshot is None:
@@ -237,20 +240,36 @@ class IcebergLog(TableLog):
         found = {each.file.manifest_path: each for each in self._manifests}
         missing = [each for each in files if each.manifest_path not in found]
         paths = [self._object_path(each.manifest_path, _MANIFEST) for each in missing]
-        bodies = self._store.get_many([path for path in paths if path is not None])
-        if len(bodies) != len(missing):
+        checked = [path for path in paths if path is not None]
+        if len(checked) != len(missing):
             raise ValueError("it names a manifest of another directory")
-        for file, body in zip(missing, bodies, strict=True):
-            if body is None or len(body.body) != file.manifest_length:
-                raise ValueError(f"{file.manifest_path} is missing or has another length")
-            found[file.manifest_path] = Manifest.of(file, decode_manifest(body.body))
+        for file, path, stored in zip(missing, checked, self._store.get_many(checked), strict=True):
+            if stored is None:
+                raise ValueError(f"{file.manifest_path} is missing")
+            entries = self._decoded(path, stored.body, partial(_entries, file))
+            found[file.manifest_path] = Manifest.of(file, entries)
         return tuple(Manifest(file, found[file.manifest_path].entries) for file in files)
 
     def _read_manifest_list(self, snapshot: Snapshot) -> list[ManifestFile]:
         path = self._object_path(snapshot.manifest_list, _MANIFEST_LIST)
         if path is None:
             raise ValueError("its manifest list has the path of another object")
-        return decode_manifest_list(self._store.get(path).body)
+        return self._decoded(path, self._store.get(path).body, partial(_manifest_files, snapshot))
+
+    def _decoded(self, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+        """Decode an object that was read. A read may be cut short, so only two equal reads show that it is damaged.
+
+        Raises:
+            ObjectNotFound, DECODING_ERRORS: the object is gone or damaged.
+        """
+        while True:
+            try:
+                return decode(body)
+            except DECODING_ERRORS:
+                again = self._store.get(path).body
+                if again == body:
+                    raise
+                body = again
 
     def describes(self, snapshot: TopicSnapshot) -> bool:
         metadata = self._table.metadata
@@ -485,6 +504,30 @@ class IcebergLog(TableLog):
                     continue  # No engine can read this snapshot.
                 found = (self._object_path(each.manifest_path, _MANIFEST) for each in files)
                 yield from (each for each in found if each is not None)
+
+
+def _entries(file: ManifestFile, body: bytes) -> list[Entry]:
+    """Decode a manifest.
+
+    Raises:
+        DECODING_ERRORS: it is not the one that the manifest list describes.
+    """
+    if len(body) != file.manifest_length:
+        raise ValueError(f"{file.manifest_path} has another length")
+    return decode_manifest(body)
+
+
+def _manifest_files(snapshot: Snapshot, body: bytes) -> list[ManifestFile]:
+    """Decode the manifest list of a snapshot.
+
+    Raises:
+        DECODING_ERRORS: it does not name as many files as the snapshot has.
+    """
+    found = decode_manifest_list(body)
+    files = sum(each.live_files_count for each in found)
+    if str(files) != snapshot.summary.get("total-data-files"):
+        raise ValueError(f"{snapshot.manifest_list} names {files} files, and its snapshot has another number")
+    return found
 
 
 def _operation(change: Change, *, is_foreign: bool) -> str:

@@ -249,14 +249,21 @@ class _MovedRows:
         moved rows into two new files. If the new files are larger than ``_LARGEST_MOVED_FILE_BYTES``, they are put at
         once.
 
+        If the topic is published, each batch has a new file of its own: a version of a table may show the rows of one
+        batch already, and the next version those of another one.
+
         Raises:
             CorruptRecord: rows cannot be read.
         """
         with_rows = [(index, batch) for index, batch in enumerate(batches) if batch.file is not None]
         found = list(batches)
+        most_batches = 1 if self._topic.config.is_published else len(batches)
         for is_moved, run in groupby(with_rows, key=lambda each: _is_embedded(each[1])):
-            limit = Limit(lambda each: _length(each[1]), _LARGEST_MOVED_FILE_BYTES)
-            for group in limited_groups(run, limit) if is_moved else ():
+            limits = (
+                Limit(lambda each: _length(each[1]), _LARGEST_MOVED_FILE_BYTES),
+                Limit(lambda each: 1, most_batches),
+            )
+            for group in limited_groups(run, *limits) if is_moved else ():
                 indexes, moved = zip(*group, strict=True)
                 for index, batch in zip(indexes, self._moved(moved), strict=True):
                     found[index] = batch

@@ -74,7 +74,9 @@ def next_changes(
     moved, has_mixed_files = _moved_paths(added, [(path, table.range_of(path)) for path in removed], since)
     first_slot = max(since, _overwrite_slot(snapshot, files, since))
     rest = [file for file in added if file.end_slot > first_slot]
-    if not (removed or table.is_foreign) or not rest or has_mixed_files or not table.is_of(snapshot.topic):
+    # Without a version that can be read, nobody knows which rows are new, so all of them have one version.
+    is_restored = table.is_foreign and last is not None
+    if not (removed or is_restored) or not rest or has_mixed_files or not table.is_of(snapshot.topic):
         return [Change(snapshot, snapshot.slot, since, added, removed, moved)]
     first = [file for file in added if file.end_slot <= first_slot]
     return [

@@ -79,6 +79,7 @@ class FaultyStore(MemoryStore):
         self._down = False
         self._one_answer = False
         self._denied: tuple[str, ...] = ()
+        self._cut = ""
 
     def lose_answers(self, to: str, *, lands: bool) -> None:
         """The next write below ``to`` is not answered, and from there on nothing is, until ``heal``."""
@@ -87,6 +88,10 @@ class FaultyStore(MemoryStore):
     def lose_one_answer(self, to: str, *, lands: bool) -> None:
         """The next write below ``to`` is not answered; what follows is."""
         self._faulty, self._lands_first, self._one_answer = to, lands, True
+
+    def cut_one_read(self, path: str) -> None:
+        """The next read of ``path`` gives half of its bytes, and no error."""
+        self._cut = path
 
     def go_down(self) -> None:
         """From here on nothing is answered, until ``heal``."""
@@ -120,7 +125,11 @@ class FaultyStore(MemoryStore):
     def get(self, path: str) -> StoredObject:
         self._check("")
         self.gets.append(path)
-        return super().get(path)
+        found = super().get(path)
+        if path == self._cut:
+            self._cut = ""
+            return replace(found, body=found.body[: len(found.body) // 2])
+        return found
 
     def _goes_down(self, path: str) -> bool:
         """Whether this write brings the outage, and lands all the same."""

@@ -18,6 +18,7 @@ from eoslog.storage.object_store import ObjectStore
 from tests.iceberg_tables import (
     check_iceberg_versions,
     hint_of,
+    iceberg_versions,
     manifests,
     metadata_of,
     newest_version,
@@ -232,8 +233,21 @@ def test_a_damaged_table_is_written_anew(world: World, store: Store, kind: str, 
     world.process().admin.publish("t")
 
     assert keys(store) == [0, 1, 2, 3]
+    assert newest_version(objects, "t").version == (3 if (kind, damage) == ("metadata", "gone") else 4)
     store.admin.publish("t")
     assert keys(store) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["metadata", "manifest list", "manifest"])
+def test_a_read_that_is_cut_short_is_no_damage(world: World, store: Store, kind: str) -> None:
+    publisher = world.process()
+    write(store, 3)
+
+    faulty(publisher).cut_one_read(_objects(store.object_store)[kind])
+    publisher.admin.publish("t")
+
+    check_iceberg_versions(store.object_store, "t")
+    assert [table.operation for table in iceberg_versions(store.object_store, "t")] == ["append"] * 4
 
 
 def test_a_table_that_was_deleted_is_written_anew(world: World, store: Store) -> None:

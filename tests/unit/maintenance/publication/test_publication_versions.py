@@ -9,8 +9,18 @@ import pytest
 
 from eoslog import Store, TopicPartition
 from eoslog.maintenance.key_compaction import compact_keys
-from tests.delta_logs import rows_by_stream, slot_of, versions
-from tests.unit.maintenance.publication.published_topics import COLUMNS, changes, compact, create, keys, seal, write
+from tests.delta_logs import check_versions, rows_by_stream, slot_of, versions
+from tests.iceberg_tables import check_iceberg_versions
+from tests.unit.maintenance.publication.published_topics import (
+    COLUMNS,
+    changes,
+    compact,
+    create,
+    keys,
+    seal,
+    send,
+    write,
+)
 from tests.unit.support.overwriting import overwrite
 from tests.unit.support.paused_processes import Died, asleep_at, dies_at
 from tests.unit.support.world import World
@@ -55,6 +65,26 @@ def test_removed_rows_and_new_rows_have_a_version_each(store: Store, tmp_path: P
     assert keys(store, tmp_path, before.version + 1) == [2]
     assert keys(store, tmp_path) == [2, 3, 4]
     assert stream(store) == [0, 1, 2, 4, 5]
+
+
+def test_a_seal_puts_published_rows_of_records_and_new_ones_into_files_of_their_own(world: World) -> None:
+    store = world.process()
+    create(store, publish="none")
+    late = store.producer("late")
+    late.init_transactions()
+    late.begin_transaction()
+    send(late, 0)
+    write(store, 1)
+    store.admin.alter_topic("t", publish="delta,iceberg")
+    store.admin.publish("t")
+    late.commit_transaction()
+    seal(store)
+
+    store.admin.publish("t")
+
+    check_versions(store.object_store, "t")
+    check_iceberg_versions(store.object_store, "t")
+    assert rows_by_stream(store.object_store, "t", skip_change_commits=True) == [(0, 0), (0, 1)]
 
 
 def test_rows_compacted_by_key_and_new_rows_have_a_version_each(world: World, tmp_path: Path) -> None:

@@ -588,9 +588,13 @@ def _abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) ->
 
 
 def _fence(draft: Draft, transaction: Transaction, time_ms: int) -> None:
-    InitProducerId(
-        transaction.transactional_id, timeout_ms=transaction.timeout_ms, time_ms=time_ms, kind=transaction.kind
-    ).take(draft)
+    timeout_ms = transaction.timeout_ms
+    if transaction.kind == "producer":
+        # The store may allow only shorter timeouts by now. The next producer of the id brings a timeout of its own.
+        timeout_ms = min(timeout_ms, draft.max_transaction_timeout_ms)
+    InitProducerId(transaction.transactional_id, timeout_ms=timeout_ms, time_ms=time_ms, kind=transaction.kind).take(
+        draft
+    )
 
 
 def _current(transaction: Transaction) -> ProducerIdentity:

@@ -413,3 +413,14 @@ def test_the_settings_of_a_store_outlive_its_slots_and_a_repetition_adds_none(st
 def test_the_stores_longest_timeout_is_a_number_of_ms(store: Store, timeout_ms: Any) -> None:
     with pytest.raises(errors.InvalidTransactionTimeout):
         store.admin.alter_store(max_transaction_timeout_ms=timeout_ms)
+
+
+@pytest.mark.parametrize("how", ["fence_producer", "force_terminate_transaction"])
+def test_a_producer_with_a_longer_timeout_than_the_store_now_allows_can_be_fenced(store: Store, how: str) -> None:
+    producer = begun(store, "tx", 0)
+    store.admin.alter_store(max_transaction_timeout_ms=1)
+
+    assert getattr(store.admin, how)("tx") is True
+
+    with pytest.raises(errors.ProducerFenced):
+        producer.commit_transaction()

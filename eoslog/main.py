@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -259,6 +260,8 @@ for _name, _listed in _LISTED.items():
 
 def main() -> None:
     """Run the command."""
+    # This library logs all that it tried. Without a handler, Python would print that before the one line of the error.
+    logging.getLogger("azure.identity").addHandler(logging.NullHandler())
     cli(prog_name="eoslog")
 
 

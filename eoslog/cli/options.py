@@ -126,10 +126,11 @@ def _logged(context: click.Context, parameter: click.Parameter, value: int) -> N
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for name in ("eoslog", "pyspark_eoslog"):
+    for name in ("eoslog", "pyspark_eoslog", "azure.identity"):
         logger = logging.getLogger(name)
         before = logger.level
-        logger.setLevel(logging.INFO if invocation.verbosity == 1 else logging.DEBUG)
+        if name != "azure.identity":  # of which the warnings are enough
+            logger.setLevel(logging.INFO if invocation.verbosity == 1 else logging.DEBUG)
         if not any(isinstance(each.formatter, _SafeFormatter) for each in logger.handlers):
             logger.addHandler(handler)
             context.find_root().call_on_close(partial(_end_logging, logger, handler, before))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -367,3 +368,20 @@ def test_a_logged_name_does_not_act_on_the_terminal(command: Command, store: eos
     assert result.exit_code == 0
     assert "committed 1 row in 1 file" in result.stderr
     assert "\u202e" not in result.stderr
+
+
+def test_missing_credentials_of_azure_are_one_line_and_its_library_is_heard_with_verbose() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AZURE_")}
+    environment |= {"AZURE_STORAGE_ACCOUNT": "nobody", "AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential"}
+
+    def said(*options: str) -> list[str]:
+        words = [sys.executable, "-m", "eoslog.main", "--store", "az://container/prefix", *options, "describe"]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        return done.stderr.splitlines()
+
+    (only,) = said()
+    assert only.startswith("[EOSLOG_STORE_ACCESS_DENIED] az://container/prefix: there are no credentials")
+    first, last = said("--verbose")
+    assert "WARNING azure.identity" in first
+    assert last == only

@@ -110,6 +110,8 @@ class IcebergLog(TableLog):
         """True if the manifests of the newest known version were read. Only publishers need them."""
         self._refreshed_ms = 0
         """When the newest version was read (elapsed time, ms)."""
+        self._refreshed_date_ms = 0
+        """The store's date before the newest version was read (ms)."""
 
     @property
     def directory(self) -> str:
@@ -127,7 +129,7 @@ class IcebergLog(TableLog):
         return f"{self._directory}{_HINT}"
 
     def refresh(self, *, check: bool = False) -> IcebergTable:
-        now_ms = self._environment.monotonic_ms()
+        now_ms, date_ms = self._environment.monotonic_ms(), self._store.clock.last_date_ms
         if self._table.version == 0 or now_ms > self._refreshed_ms + _TRUSTED_MS:
             self._open(check=check)
         else:
@@ -143,7 +145,7 @@ class IcebergLog(TableLog):
                     self._follow(self._table.version, newest, with_files=True)
                 if check and _hinted(checked[0]) != self._table.version:
                     self._put_hint()
-        self._refreshed_ms = now_ms
+        self._refreshed_ms, self._refreshed_date_ms = now_ms, date_ms
         return self._table
 
     def _open(self, *, check: bool) -> None:
@@ -376,8 +378,7 @@ class IcebergLog(TableLog):
         body = encode_manifest_list((each.file for each in manifests), snapshot_id, version)
         self._store.put_new([*objects, (f"{self._directory}{name}", body)])
         self._environment.reached("iceberg.manifests.put")
-        if self._environment.monotonic_ms() > self._refreshed_ms + _TRUSTED_MS:
-            # The process was paused. The next version may have been there, and may be deleted by now.
+        if self._is_outdated():
             return False
         earlier = self._kept_snapshots(time_ms) if continues and table.metadata is not None else []
         before_ms = table.metadata.last_updated_ms if table.metadata is not None else -1
@@ -411,6 +412,9 @@ class IcebergLog(TableLog):
                 return False
             case Unknown(error):
                 raise error
+        if self._is_outdated():
+            # The put may have landed where a version was deleted. Then the hint points at a later version.
+            return False
         files = {entry.data_file.file_path.removeprefix(self._files_root): entry for entry in live}
         self._manifests = tuple(manifests)
         self._table = IcebergTable(version, metadata, snapshot, self._manifests, files=files)
@@ -418,6 +422,14 @@ class IcebergLog(TableLog):
         self._environment.reached("iceberg.version.put")
         self._put_hint()
         return True
+
+    def _is_outdated(self) -> bool:
+        """Return True if the next version may have been put and deleted since the newest one was read.
+
+        The elapsed time of a process may stand still while its host is suspended, and the store's dates do not.
+        """
+        is_old = self._environment.monotonic_ms() > self._refreshed_ms + _TRUSTED_MS
+        return is_old or self._store.clock.latest_claim_ms > self._refreshed_date_ms + _TRUSTED_MS
 
     def _kept_snapshots(self, time_ms: int) -> list[Snapshot]:
         """Return the earlier snapshots that the next version lists.

@@ -14,7 +14,7 @@ from eoslog import Store, TopicPartition
 from eoslog.errors import StoreUnavailable
 from eoslog.maintenance.publication import Publisher
 from eoslog.maintenance.vacuum import vacuum
-from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.object_store import ObjectStore, PutOutcome
 from tests.iceberg_tables import (
     check_iceberg_versions,
     hint_of,
@@ -133,6 +133,33 @@ def test_a_publisher_that_was_paused_for_half_a_day_puts_nothing_on_what_it_knew
 
     assert list(metadata_of(store.object_store, "t")) == [6]
     assert keys(store) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_version_whose_put_lands_after_vacuum_has_deleted_its_number_is_not_the_newest(
+    world: World, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = world.process()
+    write(store, 3)
+    put_if_absent = faulty(slow).put_if_absent
+
+    def put_late(path: str, body: bytes) -> PutOutcome:
+        if path == f"{DIRECTORY}v4.metadata.json":
+            monkeypatch.undo()
+            store.admin.publish("t")
+            write(store, 4)
+            store.admin.publish("t")
+            world.pass_time(DAY_MS + 1)
+            write(store, 5)
+            store.admin.publish("t")
+            vacuum(store)
+            assert list(metadata_of(store.object_store, "t")) == [6]
+        return put_if_absent(path, body)
+
+    monkeypatch.setattr(faulty(slow), "put_if_absent", put_late)
+    (found,) = slow.admin.publish("t")
+
+    assert found.version == hint_of(store.object_store, "t") == 6
+    assert keys(store) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_hint_that_is_late_or_gone_or_wrong_is_put_right(world: World, store: Store) -> None:

@@ -232,6 +232,19 @@ def test_a_table_that_somebody_dropped_from_the_catalog_is_there_again_after_the
     assert keys(catalog, namespace) == [0]
 
 
+def test_a_change_that_somebody_committed_to_the_catalog_is_gone_after_the_next_publication(
+    store: Store, catalog: Catalog, namespace: str
+) -> None:
+    with catalog.load_table(f"{namespace}.t").transaction() as transaction:
+        transaction.set_properties(foreign="yes")
+    assert "foreign" in catalog.load_table(f"{namespace}.t").properties
+
+    store.admin.publish("t")
+
+    assert "foreign" not in catalog.load_table(f"{namespace}.t").properties
+    assert catalog.load_table(f"{namespace}.t").metadata_location == location(store, 1)
+
+
 def test_vacuum_leads_the_catalog_to_a_withdrawn_table_without_rows(
     store: Store, catalog: Catalog, namespace: str
 ) -> None:

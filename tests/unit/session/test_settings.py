@@ -67,6 +67,16 @@ def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
         ("[local]\nfsync = 'off'\n", "'local.fsync' in .*: must be true or false, not 'off'"),
         ("[log]\ncheckpoint_slots = true\n", "log.checkpoint_slots.*must be a whole number, not True"),
         ("[log\n", "is not TOML"),
+        ('[iceberg]\ncatalog_uri = "https://me:hush@catalog.example.com"\n', "iceberg.catalog_uri carries credentials"),
+        (
+            '[iceberg]\noauth2_server_uri = "ftp://hush"\n',
+            "iceberg.oauth2_server_uri is not an http:// or https:// URL",
+        ),
+        (
+            '[iceberg]\nnamespace = "a..b"\n',
+            "iceberg.namespace.*must be names with a dot between two of them, not 'a..b'",
+        ),
+        ('[iceberg]\ntoken = "hush"\n', r"iceberg\.token.*credentials are not settings"),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -230,28 +230,40 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-def _place(origin: str) -> str | None:
-    """Return the name and port in an ``Origin`` header; None if it is no URL."""
+def _host_of(origin: str) -> str:
+    """Return the name and port in an ``Origin`` header; empty if it is no URL."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
-        return None
+        return ""
 
 
 class Guard:
     """The outermost application. It refuses requests that may come from elsewhere, and adds the security headers."""
 
-    def __init__(self, app: ASGIApp, *, access: Access, names: Collection[str], cookie: str, refused: ASGIApp) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        names: Collection[str],
+        origin: str | None,
+        cookie: str,
+        refused: ASGIApp,
+    ) -> None:
         """Guard an application.
 
         Args:
             names: the host names of the console.
+            origin: the host, with its port, at which browsers reach a proxy before the console. A proxy may send its
+                own ``Host`` header to the console. None without a proxy.
             cookie: the name of the session's cookie.
             refused: answers refused requests. ``scope["refusal"]`` is the reason.
         """
         self._app = app
         self._access = access
         self._names = frozenset(names)
+        self._origin = origin
         self._cookie = cookie
         self._refused = refused
 
@@ -282,7 +294,8 @@ class Guard:
         # Browsers send the origin of each POST. SameSite=Strict is not enough: another port of localhost is the same
         # site.
         origin = headers.get("origin")
-        if scope["method"] not in ("GET", "HEAD") and origin is not None and _place(origin) != headers["host"].lower():
+        own = (headers["host"].lower(), self._origin)
+        if scope["method"] not in ("GET", "HEAD") and origin is not None and _host_of(origin) not in own:
             return "origin"
         if scope["path"].startswith("/assets/"):
             return None

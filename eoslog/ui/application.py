@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from hmac import compare_digest
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
@@ -266,8 +266,13 @@ class Console:
         self.is_stopped = False
         """If it is True, the streams end."""
 
-    def application(self, names: set[str]) -> ASGIApp:
-        """Return the application. It answers requests under these host names only."""
+    def application(self, names: set[str], public_url: str | None = None) -> ASGIApp:
+        """Return the application.
+
+        Args:
+            names: the host names under which it answers.
+            public_url: the URL by which browsers reach it through a proxy; None without a proxy.
+        """
         routes = [Route("/assets/{name}", _asset)]
         if isinstance(self._access, PasswordAccess):
             routes.append(Route(LOGIN, self._login_page, methods=["GET"]))
@@ -283,7 +288,8 @@ class Console:
             Exception: self._on_fault,
         }
         app = Starlette(routes=routes, exception_handlers=handlers)
-        return Guard(app, access=self._access, names=names, cookie=self._cookie, refused=self._refused)
+        origin = None if public_url is None else urlsplit(public_url).netloc.lower()
+        return Guard(app, access=self._access, names=names, origin=origin, cookie=self._cookie, refused=self._refused)
 
     def opened(self, session: BrowserSession, path: str) -> Response:
         """Give the browser its cookie, and send it to a path."""

@@ -104,7 +104,7 @@ def serve(
             is_secure=url.startswith("https:"),
         )
         config = uvicorn.Config(
-            console.application(address.host_names()),
+            console.application(address.host_names(), address.public_url),
             lifespan="off",
             log_level="warning",
             # The address of the first request contains the token.

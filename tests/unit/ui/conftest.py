@@ -27,7 +27,7 @@ class ServedConsole:
 
     def browser(self) -> TestClient:
         """A browser that has not used the link."""
-        application = self.console.application({"localhost", "127.0.0.1"})
+        application = self.console.application({"localhost", "127.0.0.1"}, "https://console.example.com")
         return TestClient(application, base_url="http://localhost:1", follow_redirects=False)
 
     def opened(self) -> TestClient:

@@ -156,10 +156,11 @@ def test_a_form_from_another_origin_is_refused(admin_browser: TestClient, origin
     assert "came from another site" in words(answer)
 
 
-def test_a_form_from_the_console_itself_is_taken(admin_browser: TestClient) -> None:
+@pytest.mark.parametrize("origin", ["http://localhost:1", "https://console.example.com"])
+def test_a_form_from_the_console_itself_or_its_public_url_is_taken(admin_browser: TestClient, origin: str) -> None:
     token = csrf_token(admin_browser, "/verify")
 
-    answer = admin_browser.post("/verify", data={"csrf_token": token}, headers={"Origin": "http://localhost:1"})
+    answer = admin_browser.post("/verify", data={"csrf_token": token}, headers={"Origin": origin})
 
     assert answer.status_code == 303
 

@@ -235,7 +235,7 @@ def moved_rows_beside_new_ones() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test=ICEBERG_FAILURES + "test_the_next_version_after_that_of_another_program_restores_the_table")
+@mutation(unit_test=ICEBERG_FAILURES + "test_a_version_of_another_program_is_taken_back_without_new_rows")
 def foreign_snapshots_continued() -> Iterator[None]:
     """A publisher does not compare the current snapshot with its own: what another program has put stays."""
     loaded = IcebergLog._loaded

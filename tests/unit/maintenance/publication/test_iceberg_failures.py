@@ -236,6 +236,17 @@ def test_the_next_version_after_that_of_another_program_restores_the_table(
         ]
 
 
+@pytest.mark.parametrize("change", ["snapshot", "rollback"])
+def test_a_version_of_another_program_is_taken_back_without_new_rows(store: Store, change: str) -> None:
+    metadata = FOREIGN[change](store.object_store, newest_version(store.object_store, "t").metadata)
+    store.object_store.put(f"{DIRECTORY}v4.metadata.json", json.dumps(metadata).encode())
+
+    (found,) = store.admin.publish("t")
+
+    assert found.version == hint_of(store.object_store, "t") == 5
+    assert keys(store) == [0, 1, 2]
+
+
 def _objects(objects: ObjectStore) -> dict[str, str]:
     table = newest_version(objects, "t")
     return {

@@ -482,6 +482,9 @@ class IcebergLog(TableLog):
             )
 
         self._environment.reached("iceberg.catalog.planned")
+        if self._is_outdated():
+            # The process was paused. Vacuum may have deleted the version, so the next publication looks again.
+            return False
         try:
             self._tell_newest(point)
         except (CatalogFailed, EosLogError) as error:

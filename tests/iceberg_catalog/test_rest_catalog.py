@@ -192,6 +192,25 @@ def test_a_catalog_that_is_down_delays_no_version_and_is_told_later_although_not
     assert gateway.requests == []
 
 
+def test_a_publisher_that_was_paused_for_half_a_day_tells_the_catalog_nothing(
+    connect: Callable[..., Store], store: Store, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vacuum may have deleted the metadata file that it would register."""
+    slow = connect()
+    write(store, 1)
+    now_ms = slow.environment.monotonic_ms
+
+    def pause() -> None:
+        monkeypatch.setattr(slow.environment, "monotonic_ms", lambda: now_ms() + 13 * 3600 * 1000)
+
+    slept = asleep_at(slow, "iceberg.catalog.planned", pause)
+    gateway.requests.clear()
+    (published,) = slow.admin.publish("t")
+
+    assert (slept, published.version) == (["iceberg.catalog.planned"], 2)
+    assert gateway.requests == []
+
+
 def test_a_registration_without_an_answer_is_found_by_the_next_publication(
     store: Store, gateway: Gateway, catalog: Catalog, namespace: str
 ) -> None:

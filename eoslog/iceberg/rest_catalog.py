@@ -14,16 +14,17 @@ import http.client
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from urllib3.exceptions import HTTPError
 
 from eoslog.session.settings import IcebergSettings
 from eoslog.storage.environment import Environment
-from eoslog.storage.http_connections import HttpConnections, connections_to
 from eoslog.storage.renewed_credentials import Clocks, Credentials, RenewedCredentials, call_named, mapped
+
+if TYPE_CHECKING:
+    from eoslog.storage.http_connections import HttpConnections
 
 TOKEN_VARIABLE = "ICEBERG_CATALOG_TOKEN"
 """The environment variable with a token, which is never renewed."""
@@ -108,6 +109,9 @@ class RestCatalog:
         return f"{type(self).__name__}({self._uri!r})"
 
     def _connected(self, uri: str) -> HttpConnections:
+        # Only a publisher with a catalog loads the HTTP client.
+        from eoslog.storage.http_connections import connections_to
+
         return connections_to(
             uri,
             connect_timeout_ms=self._settings.connect_timeout_ms,
@@ -264,6 +268,8 @@ class RestCatalog:
 def _exchanged(
     connections: HttpConnections, method: str, url: str, headers: Mapping[str, str], body: bytes | None
 ) -> _Answer:
+    from urllib3.exceptions import HTTPError
+
     try:
         status, _, found = connections.exchange(method, url, headers, body)
     except (OSError, http.client.HTTPException, HTTPError) as error:

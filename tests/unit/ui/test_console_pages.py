@@ -469,7 +469,7 @@ def test_a_group_shows_its_members_and_lags(store: eoslog.Store, browser: TestCl
         page = browser.get("/groups/one?id=billing")
 
     assert [line[0], line[1], line[2], line[4]] == ["billing", "stable", "1", "2"]
-    assert rows(page, "Members")[0][3] == "payments-0 payments-1"
+    assert rows(page, "Members")[0][5] == "payments-0 payments-1"
     assert rows(page, "Partitions")[0][:5] == ["payments-0", "1", "3", "3", "2"]
 
 

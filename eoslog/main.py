@@ -209,7 +209,7 @@ class _Commands(_Lazy):
         except click.NoSuchOption as error:
             own = _OF_KAFKAS_TOOLS.get(error.option_name)
             if own is not None and error.ctx is not None and any(own in each.opts for each in error.ctx.command.params):
-                raise click.UsageError(f"{error.format_message()} Did you mean {own}?", error.ctx) from None
+                raise click.UsageError(f"{error.message} Did you mean {own}?", error.ctx) from None
             raise
         except EosLogError as error:
             from eoslog.cli.rendering import print_error

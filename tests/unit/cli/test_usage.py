@@ -173,6 +173,7 @@ def test_a_group_of_commands_lists_them(path: tuple[str, ...]) -> None:
         ("console consume t --isolation-level dirty", "read_committed"),
         ("console consume t --max-records 0", "not in the range"),
         ("console consume t --max-messages 5", "Did you mean --max-records?"),
+        ("console consume t --timeout-ms 5", "No such option '--timeout-ms'. Did you mean --timeout?"),
         ("topics list --bootstrap-server localhost:9092", "Did you mean --store?"),
         ("topics list --max-messages 5", "No such option"),
         ("topics list --config {file}x", "does not exist"),

@@ -259,7 +259,8 @@ def finding(
     **message: Any,
 ) -> Finding:
     """Return a finding of a kind at a place. ``message`` has the fields of the kind's message."""
-    problem = kind.message.format(path=path, **message)
+    # The finding names the path already.
+    problem = kind.message.format(path=path, **message).removeprefix(f"{path}: ")
     return Finding(kind=kind, problem=problem, path=path, slot=slot, topic=topic, partition=partition, offsets=offsets)
 
 

@@ -104,9 +104,7 @@ def load_checkpoint(
     loaded = LoadedCheckpoint()
 
     def add(kind: Kind, path: str, problem: Exception | str = "") -> None:
-        # The finding has the path already, and findings have no error code.
-        problem = without_code(problem).removeprefix(f"{path}: ")
-        loaded.findings.append(finding(kind, path, slot=reference.slot, problem=problem))
+        loaded.findings.append(finding(kind, path, slot=reference.slot, problem=without_code(problem)))
 
     def read(path: str, length: int, crc32c: int) -> bytes | None:
         for attempt in range(READS_BEFORE_REPORT):

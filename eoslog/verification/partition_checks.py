@@ -473,7 +473,9 @@ class PartitionVerification:
     def _at(self, file: FileReference, found: Finding) -> Finding:
         """Return a finding with the place of a data file."""
         path = file.object_path or file.path
-        return replace(found, path=path, topic=self._topic.topic, partition=self._partition_id.partition)
+        problem = found.problem.removeprefix(f"{path}: ")
+        place: Any = {"path": path, "topic": self._topic.topic, "partition": self._partition_id.partition}
+        return replace(found, problem=problem, **place)
 
     def _of_source(self, source: SourceFile, found: Finding) -> Finding:
         """Return a finding with the place of a data file, and all its offsets if it has none."""

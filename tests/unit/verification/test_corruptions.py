@@ -442,6 +442,7 @@ def test_each_damage_is_found_and_nothing_else(store: Store, damage: str) -> Non
 
     assert [(each.kind, each.path) for each in found] == [(DAMAGES[damage].kind, path)], found
     assert all(each.problem and each.follows and each.remedy for each in found)
+    assert not any(each.problem.startswith(f"{each.path}: ") for each in found), found
 
 
 @pytest.mark.parametrize("damage", [name for name, each in DAMAGES.items() if each.needs_data])

@@ -329,6 +329,15 @@ def test_a_transaction_is_aborted_by_the_offset_at_which_it_begins(
     assert command.json("transactions", "describe", "etl-1")["transaction_state"] == "COMPLETE_ABORT"
 
 
+def test_an_abort_at_an_offset_where_no_transaction_begins_names_the_command_that_shows_them(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    refused = command.run("transactions", "abort", "--topic", "t", "--partition", "0", "--start-offset", "77", "--yes")
+
+    assert refused.exit_code == 1
+    assert "offset 77 of partition t-0. Run eoslog transactions describe-producers" in refused.stderr
+
+
 def test_numbers_are_printed_as_they_are_to_be_typed(
     command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
 ) -> None:

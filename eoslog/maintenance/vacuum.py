@@ -152,6 +152,7 @@ def vacuum(
     tables = [table for table in logs if table[0] in changed]
     report.paths += refused
     if full is not None and not report.paths:
+        full.add_note("the vacuum found no file that it may delete")
         raise full
     if not dry_run:
         unreleased = _unreleased_topics(session, tables)

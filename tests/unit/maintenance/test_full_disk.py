@@ -98,6 +98,7 @@ def test_a_vacuum_of_a_full_disk_that_may_delete_nothing_fails(store: eoslog.Sto
     drop_rows(store)
     disk.fill()
 
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageFull) as full:
         store.admin.vacuum()
+    assert "no file that it may delete" in full.value.__notes__[0]
     assert disk.used() == disk.capacity

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from eoslog.cli.options import GLOBAL_OPTIONS
-from eoslog.errors import EosLogError
+from eoslog.errors import CorruptRecord, EosLogError
 
 _ERROR = 1
 _INTERRUPTED = 130
@@ -214,7 +214,11 @@ class _Commands(_Lazy):
         except EosLogError as error:
             from eoslog.cli.rendering import print_error
 
-            print_error("; ".join([str(error), *getattr(error, "__notes__", ())]))
+            text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+            # A dump shows the damage itself, also that of files which belong to no store.
+            if isinstance(error, CorruptRecord) and ctx.invoked_subcommand != "dump-log" and "verify" not in text:
+                text += ". Run eoslog verify: it names the damaged object and the remedy"
+            print_error(text)
             ctx.exit(_ERROR)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)

@@ -55,6 +55,18 @@ def test_the_store_may_stand_behind_the_command(command: Command, store: eoslog.
     assert command.ok("verify", place, "--data").strip() == "nothing is wrong"
 
 
+def test_a_command_that_meets_damage_names_verify(command: Command, damaged: eoslog.Store) -> None:
+    command.ok("topics", "list")
+    newest = max((Path(command.url) / "__transaction_state" / "slot").glob("*/*.json"))
+    newest.write_text('{"cut')
+
+    refused = command.run("topics", "list")
+
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("[EOSLOG_CORRUPT_RECORD] the record of slot ")
+    assert refused.stderr.endswith(". Run eoslog verify: it names the damaged object and the remedy\n")
+
+
 def test_verify_prints_each_finding_with_its_consequence_and_remedy(command: Command, damaged: eoslog.Store) -> None:
     result = command.run("verify")
 

@@ -649,7 +649,7 @@ def verify(
         print_line(f"{_counts(found)}: {hint}")
     else:
         hint = ": eoslog verify --repair repairs what can be repaired" if repairable and not in_doubt else ""
-        print_line(f"{_counts(found)}{hint}")
+        print_line("; ".join([f"{_counts(found)}{hint}", *unread]))
     if left:
         raise click.exceptions.Exit(_FOUND)
 

@@ -124,8 +124,8 @@ class _AbortTransactionAt:
         if transactional_id is None:
             raise InvalidRequest(
                 f"no open transaction begins at offset {self.start_offset} of partition "
-                f"{self.partition.topic}-{self.partition.partition}. Run eoslog transactions describe-producers: it shows "
-                "where the open ones begin"
+                f"{self.partition.topic}-{self.partition.partition}. Run eoslog transactions describe-producers: it "
+                "shows where the open ones begin"
             )
         AbortTransaction(transactional_id, "admin", self.time_ms).apply(draft)
         return transactional_id

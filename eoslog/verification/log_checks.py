@@ -277,6 +277,8 @@ class LogVerification:
         self.state: StoreState | None = None
         self.slot = -1
         self.checkpoint_objects: set[str] = set()
+        self.lost: list[Run] = []
+        """Slots that are missing or damaged, but that no process needs unless they have rows."""
         self._log = log
         self._copy_slot = copy_slot
         self._store = log.store
@@ -312,6 +314,7 @@ class LogVerification:
             self._unneeded_below = floor
         for _, checkpoint in loaded:
             yield from checkpoint.findings
+        self.lost += slots.lost
         for run in slots.lost:
             yield of_slot(Kind.SLOT_LOST, run.first, first=run.first, last=run.last)
         for run in slots.missing:
@@ -403,6 +406,8 @@ class LogVerification:
             record, found = self._records.read(slot, body)
             if slot < self._unneeded_below:
                 found = [replace(each, kind=_OF_OLD_SLOTS.get(each.kind, each.kind)) for each in found]
+                if any(each.kind is Kind.OLD_SLOT_DAMAGED for each in found):
+                    self.lost.append(Run(slot, slot))
             yield from found
         self._append_ids.add(record)
         if record is None:

@@ -5,7 +5,7 @@ Memory holds the paths of one partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from functools import partial
@@ -33,6 +33,7 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, finding, of_broken
 from eoslog.verification.live_files import Live
+from eoslog.verification.slot_checks import Run
 from eoslog.verification.unknown_files import count_unreferenced
 from eoslog.wording import without_code
 
@@ -337,6 +338,7 @@ class PartitionVerification:
         topic: Topic,
         partition_id: PartitionId,
         shared_bytes: Mapping[str, int],
+        lost_slots: Sequence[Run],
         with_data: bool,
     ) -> None:
         self._live = live
@@ -348,6 +350,8 @@ class PartitionVerification:
         self._shared_bytes = shared_bytes
         """The sizes of all shared objects by path, listed after the state was read."""
         self._finding = partial(finding, topic=topic.topic, partition=partition_id.partition)
+        self._lost_slots = lost_slots
+        """Slots that are missing or damaged. Rows that they had are reported as missing."""
         self._with_data = with_data
         self._partition = state.partitions[partition_id]
         self._prefix = f"{topic.prefix}{partition_id.partition}/"
@@ -425,7 +429,8 @@ class PartitionVerification:
     def _file(self, source: SourceFile) -> Iterator[Finding]:
         if source.file.in_record:
             # Slots are deleted in ascending order. So the oldest one shows whether slots were deleted too early.
-            is_read = self._with_data or source.slot == self._oldest_record
+            is_lost = any(run.first <= source.slot <= run.last for run in self._lost_slots)
+            is_read = self._with_data or is_lost or source.slot == self._oldest_record
             found = self._rows(source) if is_read else []
         else:
             absent = self._absent(source.file)
@@ -480,7 +485,9 @@ class PartitionVerification:
     def _of_source(self, source: SourceFile, found: Finding) -> Finding:
         """Return a finding with the place of a data file, and all its offsets if it has none."""
         offsets = found.offsets or (source.batches[0].base_offset, source.batches[-1].end_offset)
-        return replace(self._at(source.file, found), offsets=offsets)
+        # The rows of a file in a record come back with the record.
+        slot = source.slot if source.file.in_record else None
+        return replace(self._at(source.file, found), slot=slot, offsets=offsets)
 
     def _prepared(self) -> Iterator[Finding]:
         """Check the files of prepared transactions. Their rows have no offsets yet."""

@@ -142,7 +142,14 @@ def verify(
     for number, (each, partition_id) in enumerate(chosen):
         progress("partitions", number, len(chosen))
         partition = PartitionVerification(
-            live, state, slot, topic=each, partition_id=partition_id, shared_bytes=shared_bytes, with_data=with_data
+            live,
+            state,
+            slot,
+            topic=each,
+            partition_id=partition_id,
+            shared_bytes=shared_bytes,
+            lost_slots=verification.lost,
+            with_data=with_data,
         )
         yield from partition.findings()
     progress("partitions", len(chosen), len(chosen))

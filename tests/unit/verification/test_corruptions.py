@@ -19,7 +19,9 @@ from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file
 from eoslog.log import checkpoint
 from eoslog.log.append_client import APPEND_KEY_PATH
 from eoslog.log.checkpoint import read_root, write_checkpoint
+from eoslog.log.replica import LogConfig
 from eoslog.log.slots import CHECKPOINTS, CheckpointEntry, decode_line, first_line, slot_path
+from eoslog.session.session import partition_named
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
@@ -457,6 +459,30 @@ def local(tmp_path: Path, objects: dict[str, bytes], environment: Environment) -
     kept = LocalStore(tmp_path / "store", environment, fsync=False)
     kept.put_many(list(objects.items()))
     return Store(kept, environment), tmp_path / "store"
+
+
+@pytest.mark.parametrize("do", [remove, lambda store, path: change(store, path, cut)], ids=["lost", "damaged"])
+def test_rows_of_a_lost_old_slot_are_missing_also_without_data(
+    store: Store, do: Callable[[Store, str], object]
+) -> None:
+    store = Store(store.object_store, store.environment, LogConfig(inline_limit_bytes=64_000))
+    store.admin.create_topic("records")
+    for value in (b"of the oldest slot", b"of the second", b"of the third"):
+        with store.producer() as producer:
+            producer.send("records", value)
+    batch = store.read(lambda state, slot: partition_named(state, TopicPartition("records", 0))[1].active[1])
+    assert batch.file is not None
+    assert batch.file.in_record
+    for _ in range(2):
+        store.log.checkpoint()
+    do(store, slot_path(batch.slot))
+
+    found = faults(Store(store.object_store, store.environment), data=False)
+
+    assert next(each.kind for each in found if each.slot == batch.slot) in ("slot-lost", "old-slot-damaged")
+    assert [(each.path, each.slot, each.offsets) for each in found if each.kind.startswith("data-")] == [
+        (batch.file.path, batch.slot, (batch.base_offset, batch.end_offset))
+    ]
 
 
 def test_a_link_for_a_file_is_found_as_missing_and_link(local: tuple[Store, Path]) -> None:

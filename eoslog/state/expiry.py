@@ -63,7 +63,7 @@ def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
         if topic in subscribed:
             raise GroupSubscribedToTopic(
                 f"group {entry.group!r} has a member that subscribes to {topic}, so its offsets are in use. "
-                "Stop the group's consumers first"
+                "Stop the group's consumers first, or remove its members if they died"
             )
     missing = partition_ids - known_offsets(draft, entry.group, partition_ids)
     if missing or len(partition_ids) < len(entry.partitions):

@@ -17,7 +17,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, NO_TIME
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import CommittedOffset, Group, Member, StoreState
-from eoslog.wording import none_named
+from eoslog.wording import counted, none_named
 
 EMPTY_GROUP = Group(0, {}, {})
 _POLL_AGAIN = "Poll again: the consumer then goes on from the committed offsets of the partitions that it has"
@@ -198,7 +198,7 @@ def check_empty(group: Group, group_id: str) -> None:
     """
     if group.members:
         raise GroupNotEmpty(
-            f"group {group_id!r} has {len(group.members)} members. Stop its consumers first, or remove them"
+            f"group {group_id!r} has {counted(len(group.members), 'member')}. Stop its consumers first, or remove them"
         )
 
 

@@ -115,7 +115,7 @@ def test_nothing_is_changed_under_the_members_of_a_group(store: Store, world: Wo
         store.admin.reset_consumer_group_offsets("g", reset)
     with pytest.raises(errors.GroupNotEmpty):
         store.admin.delete_consumer_group("g")
-    with pytest.raises(errors.GroupSubscribedToTopic):
+    with pytest.raises(errors.GroupSubscribedToTopic, match="or remove its members"):
         store.admin.delete_consumer_group_offsets("g", [T0])
     assert store.admin.list_consumer_group_offsets("g") == {T0: (0, "", -1)}
 

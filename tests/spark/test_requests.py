@@ -61,7 +61,7 @@ def test_the_read_of_a_table_is_planned_in_one_request(
     table = EosLogTable.forPath(spark, store.url, "in", **options)
     planned = []
     # From here on it is Spark that asks for the files, by Hadoop's s3a, which PySpark does not have.
-    monkeypatch.setattr("pyspark_eoslog.table.native_frame", lambda *arguments: planned.append(arguments[3]))
+    monkeypatch.setattr("pyspark_eoslog.table.native_frame", lambda *arguments, **named: planned.append(named["files"]))
     table.toDF()
     before = Counter(fault_proxy.counts)
 

@@ -93,7 +93,7 @@ _LISTED = {
         },
     ),
     "coordinator": _Listed(_store_commands, "Run the background maintenance of a store."),
-    "copy": _Listed(_store_commands, "Copy the store at one slot to TARGET, an empty location."),
+    "copy": _Listed(_store_commands, "Copy the store at one slot to TARGET, an empty location or an earlier copy."),
     "describe": _Listed(_store_commands, "Describe the store: its id, format, log and size."),
     "dump-log": _Listed(_dump, "Print slots, checkpoints, batches and index files as they are stored."),
     "export": _Listed(_table_files, "Write the rows of TOPIC into FILE."),
@@ -132,7 +132,7 @@ _LISTED = {
             "delete": "Delete the topic NAME with all its rows.",
             "delete-records": "Delete the oldest records of the topic NAME, at most up to the last stable offset.",
             "skip-damaged": (
-                "Leave out the rows of missing and damaged data files of the topic NAME, whose other rows can then be "
+                "Leave out the rows of missing and damaged data files of the topic NAME, so that its other rows can be "
                 "read."
             ),
         },
@@ -163,7 +163,7 @@ _OF_KAFKAS_TOOLS = {
     "--max-messages": "--max-records",
     "--timeout-ms": "--timeout",
 }
-"""Options of Kafka's tools, with the options of this command that are in their place."""
+"""Options of Kafka's tools, each with the option of ``eoslog`` for the same purpose."""
 
 
 class _Lazy(click.Group):
@@ -176,7 +176,7 @@ class _Lazy(click.Group):
         return name, None if name is None or command is None else self.imported(command), rest
 
     def imported(self, command: click.Command) -> click.Command:
-        """Return the command itself for the one in the list."""
+        """Return the command of the imported module for its entry in the list."""
         raise NotImplementedError
 
 

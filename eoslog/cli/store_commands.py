@@ -329,12 +329,11 @@ def copy(
     new_identity: bool,
     target_config: str | None,
 ) -> None:
-    """Copy the store at one slot to TARGET, an empty location. Others may use the store meanwhile.
+    """Copy the store at one slot to TARGET, an empty location or an earlier copy. Others may use the store meanwhile.
 
     TARGET is a local path, or an s3://, gs://, abfss:// or az:// URL. It is a store only when all files are there and
-    the copy is verified.
-    A copy that was interrupted is continued by the same command. docs/backup.md says what continues on a copy with the
-    same identity: use the source or the copy from then on, not both.
+    the copy is verified. If a copy was interrupted, the same command continues it. docs/backup.md says what continues
+    on a copy with the same identity: use the source or the copy from then on, not both.
 
     A complete copy stays as it is, and the command says how far it is behind. With --update it gets the newest slot.
 

@@ -304,7 +304,7 @@ def delete_records(invocation: Invocation, name: str, offset: tuple[tuple[int, i
 @yes_option
 @pass_invocation
 def skip_damaged(invocation: Invocation, name: str, dry_run: bool, yes: bool) -> None:
-    """Leave out the rows of missing and damaged data files of the topic NAME, whose other rows can then be read.
+    """Leave out the rows of missing and damaged data files of the topic NAME, so that its other rows can be read.
 
     The rows are lost for good. First look for the files in a backup. Readers meet a gap in the offsets, and streams
     that have not read the rows report their loss. The log and `verify` name what was left out.

@@ -1,7 +1,7 @@
 """The state of a store after an older slot of its log, or at an earlier time.
 
-It is the fold of the slots that follow a checkpoint, as verification folds them. The search reads the slots from the
-newest one downwards, and checks that each one continues the slot below. So it never folds a record that a paused
+The state is the fold of the slots that follow a checkpoint, as verification folds them. The search reads the slots from
+the newest one downwards, and checks that each one continues the slot below. So it never folds a record that a paused
 process put under the name of a deleted slot.
 """
 
@@ -37,8 +37,8 @@ def past_state(source: Session, newest: int, as_of: AsOf) -> PastState:
             entries has a time, it also counts by its date at the object store.
 
     Raises:
-        OffsetOutOfRange: the log no longer has a checkpoint at or below the slot, and all slots that follow it. The
-            message names the oldest slot whose state can be had.
+        OffsetOutOfRange: the log no longer has a checkpoint at or below the slot together with all slots that follow
+            this checkpoint. The message names the oldest slot that can be copied.
         CorruptRecord, UnsupportedFormat: the log is damaged at or above the slot, or a newer version wrote it.
     """
     return _Search(source, newest, as_of).run()
@@ -56,7 +56,7 @@ class _Search:
         self._named: dict[int, CheckpointReference] = {}
         """The checkpoints that records name, by slot."""
         self._following: list[SlotRecord] = []
-        """The wanted record and those below it that were read, newest first."""
+        """The wanted record and the records below it, as far as they were read, newest first."""
         self._oldest: SlotRecord | None = None
         """The oldest record that was read."""
 
@@ -138,7 +138,7 @@ class _Search:
         )
 
     def _oldest_state(self) -> tuple[int, int] | None:
-        """Return the oldest slot whose state can be had, and its time (ms); None if only the newest state is left."""
+        """Return the oldest slot that can be copied, and its time (ms); None if only the newest state is left."""
         if self._oldest is not None and self._oldest.slot == 0:
             fold = Fold(self._machine, [])
             fold.begin()

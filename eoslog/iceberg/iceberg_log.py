@@ -3,10 +3,10 @@
 The layout is that of Iceberg's Hadoop catalog: ``vN.metadata.json`` is version N, and ``version-hint.text`` has the
 newest number. Engines therefore read the table by the path of its directory.
 
-Iceberg cannot keep all other writers away. So the log takes nothing for granted: a version is eoslog's own if its
-current snapshot names the store and the slot, and its manifests are those that eoslog writes. After any other version
-the next one restores the files of eoslog's newest snapshot. If that cannot be read, the table begins anew. The sequence
-number of a snapshot is the number of its version, so it grows even then.
+Iceberg cannot keep all other writers away. So the log checks each version. A version is eoslog's own if its current
+snapshot names the store and the slot, and if its manifests are those that eoslog writes. After any other version the
+next one restores the files of eoslog's newest snapshot. If this snapshot cannot be read, the table begins anew. The
+sequence number of a snapshot is the number of its version, so it grows even then.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ RETENTION_MS = 24 * 3600 * 1000
 """Snapshots, and the objects that no version needs, are kept for this long (ms). The data files of older snapshots may
 be deleted."""
 _TRUSTED_MS = RETENTION_MS // 2
-"""For how long a process trusts what it has read (ms). Later, versions that it does not know may be deleted already."""
+"""A process trusts the versions that it has read for this long (ms). Vacuum may have deleted later versions by then."""
 MOST_SNAPSHOTS = 500
 """The number of snapshots that a version lists at most. Each version repeats them."""
 
@@ -149,7 +149,7 @@ class IcebergLog(TableLog):
         return self._table
 
     def _open(self, *, check: bool) -> None:
-        """Find the newest version. Another program may have removed the hint, or may have left it behind."""
+        """Find the newest version. Another program may have removed the hint, or made it point at another version."""
         self._table, self._digest = IcebergTable(), None
         hint = hinted = _hinted(self._get(self._hint_path))
         found = None if hinted is None else self._get(self._path(hinted))
@@ -171,7 +171,7 @@ class IcebergLog(TableLog):
         """
         while (later := self._get(self._path(version + 1))) is not None:
             version, found = version + 1, later
-        # After an error the log is opened again.
+        # If this fails, the version is 0, and the next refresh opens the log again.
         self._table = IcebergTable()
         self._table = self._loaded(version, found.body, with_files=with_files)
         self._manifests = self._table.manifests or self._manifests
@@ -434,8 +434,7 @@ class IcebergLog(TableLog):
     def _kept_snapshots(self, time_ms: int) -> list[Snapshot]:
         """Return the earlier snapshots that the next version lists.
 
-        A snapshot was the newest one until the next one. Its data files were dropped later, so they are there for
-        ``RETENTION_MS`` from then on.
+        A snapshot was the newest one until the time of the next one. It is listed for ``RETENTION_MS`` after this time.
         """
         if self._table.metadata is None:
             return []
@@ -449,7 +448,7 @@ class IcebergLog(TableLog):
         return kept[1 - MOST_SNAPSHOTS :]
 
     def _put_hint(self) -> None:
-        """Put the number of the newest version. It is published in any case, so a failure is only logged."""
+        """Put the number of the newest version. The version is published in any case, so a failure is only logged."""
         try:
             self._tell_newest(lambda version: self._store.put(self._hint_path, str(version).encode()))
         except EosLogError as error:
@@ -546,7 +545,7 @@ def _manifest_files(snapshot: Snapshot, body: bytes) -> list[ManifestFile]:
 
 
 def _operation(change: Change, *, is_foreign: bool) -> str:
-    """Return Iceberg's name of what a version does. A stream takes the files of ``append`` and skips ``replace``."""
+    """Return Iceberg's name of a version's operation. A stream takes the files of ``append`` and skips ``replace``."""
     if not change.removed and not is_foreign:
         return "append"
     if change.removes_rows or change.new_files or is_foreign:

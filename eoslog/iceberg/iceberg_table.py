@@ -46,7 +46,7 @@ class IcebergTable:
     version: int = 0
     """The newest version, as its file name has it; 0 if the table has none."""
     metadata: TableMetadata | None = None
-    """The metadata of this version; None if there is none, or if another program left none that can be read."""
+    """The metadata of this version; None if the table has no version, or if the metadata cannot be read."""
     snapshot: Snapshot | None = None
     """eoslog's newest snapshot; None if there is none whose manifests can be read."""
     manifests: tuple[Manifest, ...] = ()

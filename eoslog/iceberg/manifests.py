@@ -1,7 +1,7 @@
 """Manifests and manifest lists: Avro files that name a table's data files (Iceberg's table spec, version 2).
 
 Only files that eoslog wrote are read: the schema in the file must be the one that eoslog writes, and its blocks must
-not be compressed. So a file decodes to little more memory than it has bytes.
+not be compressed. So a decoded file takes little more memory than the file has bytes.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class DataFile(_Row):
 
 
 class Entry(_Row):
-    """What a manifest says about a data file."""
+    """The entry of a data file in a manifest."""
 
     status: Annotated[int, Field(ge=EXISTING, le=DELETED)]
     snapshot_id: Long | None
@@ -212,7 +212,7 @@ class PartitionSummary(_Row):
 
 
 class ManifestFile(_Row):
-    """What a manifest list says about a manifest."""
+    """The entry of a manifest in a manifest list."""
 
     manifest_path: str
     manifest_length: Long

@@ -39,7 +39,7 @@ def next_manifests(
         if any(each.data_file.file_path in removed for each in manifest.entries):
             changed.append(write([_carried(each, removed, snapshot_id) for each in manifest.entries]))
         elif manifest.entries:
-            # A manifest without files of the table only told which files an earlier snapshot removed.
+            # A manifest without files of the table only names removed files, so the next snapshot does not need it.
             kept.append(manifest)
     small = [each for each in kept if len(each.entries) < FULL_MANIFEST]
     if len(small) >= MOST_MANIFESTS:

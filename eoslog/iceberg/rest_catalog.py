@@ -1,8 +1,8 @@
 """A catalog of Iceberg tables with Iceberg's REST interface, in which engines find the tables by name.
 
 The catalog only points at the metadata files of the tables, which stay the truth. So a table is *registered* with the
-path of its newest metadata file. To commit changes of the table instead would let the catalog write metadata files of
-its own, with a history beside the one that all publishers agree on.
+path of its newest metadata file. Changes are not committed to the catalog: it would write metadata files of its own.
+These would be a second history, beside the one that all publishers agree on.
 
 Source: the operations ``registerTable``, ``loadTable``, ``dropTable``, ``createNamespace``, ``getConfig`` and
 ``getToken`` of Iceberg's ``rest-catalog-open-api.yaml``.
@@ -32,14 +32,14 @@ CREDENTIAL_VARIABLE = "ICEBERG_CATALOG_CREDENTIAL"
 """The environment variable with an OAuth2 client, ``client_id:client_secret``."""
 _ATTEMPTS = 3
 _SEPARATOR = "%1F"
-"""Between the levels of a namespace in a path, if the catalog names no other one."""
+"""The separator of a namespace's levels in a path, unless the catalog names another one."""
 _NO_OVERWRITE = (406, 501)
 """The answers of catalogs that cannot register a table again."""
 _Model = TypeVar("_Model", bound="_Answered")
 
 
 class CatalogFailed(Exception):
-    """The catalog gave no answer, or a refusal."""
+    """The catalog gave no answer, or refused a request."""
 
 
 class _Answered(BaseModel):
@@ -154,7 +154,7 @@ class RestCatalog:
         answer = self._register(table, metadata_location, overwrite=True)
         if answer.status not in _NO_OVERWRITE and answer.error != "AlreadyExistsException":
             return answer
-        # The catalog cannot do it in one step. Its table has no files of its own, so nothing is lost with it.
+        # The catalog cannot do it in one step. Its table has no files of its own, so a drop of the table loses none.
         dropped = self._send("DELETE", f"{self._tables()}/{quote(table, safe='')}", query={"purgeRequested": "false"})
         if dropped.status != 404:
             self._checked(dropped, "dropping the old registration")
@@ -192,7 +192,7 @@ class RestCatalog:
         return f"/v1/{quote(unquote(prefix), safe='/')}" if prefix else "/v1"
 
     def _configured(self) -> dict[str, str | None]:
-        """Return the catalog's configuration. Its address of another server is ignored: the user named this one."""
+        """Return the catalog's configuration. If it names another server, this is ignored: the user named this one."""
         if self._config is None:
             warehouse = self._settings.warehouse
             query = {"warehouse": warehouse} if warehouse is not None else {}

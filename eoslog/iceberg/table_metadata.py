@@ -53,7 +53,7 @@ class Snapshot(_Part):
 
 
 class _LogEntry(_Part):
-    """Which snapshot was current from a time on."""
+    """The snapshot that was current from a time on."""
 
     timestamp_ms: Long
     snapshot_id: Long
@@ -92,7 +92,7 @@ class TableMetadata(_Part):
 
     @property
     def description(self) -> Description:
-        """What the version says about the table, apart from its files."""
+        """The table at this version without its files."""
         current = next((each for each in self.schemas if each.get("schema-id") == self.current_schema_id), {})
         spec = next((each for each in self.partition_specs if each.get("spec-id") == self.default_spec_id), {})
         return Description(
@@ -111,7 +111,7 @@ class TableMetadata(_Part):
 
 
 class Description(BaseModel):
-    """A table apart from its files."""
+    """A table without its files: its id, place, schema, partition spec and properties."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,7 +1,8 @@
 """Skipping of data files that are missing or damaged, if no other object has their content.
 
-One such file makes its partition unreadable from its first offset on. After a skip, readers meet a gap in the offsets
-in its place, as after a compaction by key. The log has an entry with the file, its offsets and its rows.
+One such file makes its partition unreadable from the first offset of the file on. After a skip, readers meet a gap in
+the offsets in place of the file, as after a compaction by key. The log has an entry with the path of the file, its
+offsets and its number of rows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from eoslog.storage.object_store import ObjectStore
 from eoslog.wording import without_code
 
 _READS = 3
-"""A file is damaged only if each of these reads says so: the answer to one read may be cut short on its way."""
+"""A file counts as damaged only if this many reads find it damaged: the answer to one read may be cut short."""
 _ATTEMPTS = 10
 
 
@@ -52,7 +53,7 @@ class DamagedDataFile:
     path: str
     problem: str
     skipped: bool
-    """True if readers skip its rows from now on."""
+    """True if the call skipped the rows; False in a dry run."""
 
 
 def skip_damaged_files(
@@ -65,7 +66,7 @@ def skip_damaged_files(
 
     Args:
         dry_run: only report the files.
-        progress: called with the kind of object, the number of read ones, and their total.
+        progress: called with ``"partitions"``, the number of partitions that are done, and their total number.
 
     Raises:
         UnknownTopicOrPartition
@@ -203,7 +204,7 @@ class _PartitionSkip:
 
 
 def _problem(store: ObjectStore, source: SourceFile) -> str | None:
-    """Return what is wrong with the stored bytes of a file; None if nothing is."""
+    """Return the problem of a file that is missing or damaged; None if the file is sound."""
     problem = None
     for _ in range(_READS):
         try:

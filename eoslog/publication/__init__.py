@@ -1,1 +1,1 @@
-"""What published tables of all formats share: a topic's files, and the changes that make a table show them."""
+"""Published tables, whatever their format: a topic's files, and the changes that make a table show them."""

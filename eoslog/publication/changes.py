@@ -1,9 +1,9 @@
 """The changes of a published table: from the files of its newest version to those of a topic at a slot.
 
 A version adds new rows, or it removes or moves rows. It never does both. So a stream may skip versions that remove
-rows, and gets the rows of each other version once. If there are both, the first of two versions removes and moves: it
-shows the transactions of the slot of the version before, less the rows removed since. The second one adds the new rows.
-An overwrite is one version, because it must stay atomic.
+rows, and gets the rows of each other version once. If both are needed, there are two versions. The first one removes
+and moves: it shows the transactions of the version before it, without the rows that were removed since. The second one
+adds the new rows. An overwrite is one version, because it must stay atomic.
 
 Rows move if a rewrite has put the rows that the table shows already into other files. To keep such files apart from new
 rows, compaction takes only segments that are published.
@@ -47,7 +47,7 @@ class Change:
 
     @property
     def operation(self) -> Literal["append", "delete", "replace", "describe"]:
-        """What the version does to rows: it adds, removes or moves them, or changes only the table's description."""
+        """The operation of the version: it adds, removes or moves rows, or changes only the table's description."""
         if self.new_files or (self.added and not self.removed):
             return "append"
         if self.removes_rows:
@@ -74,7 +74,7 @@ def next_changes(
     moved, has_mixed_files = _moved_paths(added, [(path, table.range_of(path)) for path in removed], since)
     first_slot = max(since, _overwrite_slot(snapshot, files, since))
     rest = [file for file in added if file.end_slot > first_slot]
-    # Without a version that can be read, nobody knows which rows are new, so all of them have one version.
+    # If no version can be read, it is not known which rows are new. So one version adds all of them.
     is_restored = table.is_foreign and last is not None
     if not (removed or is_restored) or not rest or has_mixed_files or not table.is_of(snapshot.topic):
         return [Change(snapshot, snapshot.slot, since, added, removed, moved)]

@@ -34,7 +34,7 @@ class Table(Protocol):
 
     @property
     def newest(self) -> Published | None:
-        """The slot that the version shows, of whichever store; None if it names none."""
+        """The slot that the version shows, whichever store put it; None if the version names no slot."""
         ...
 
     def range_of(self, path: str) -> FileRange | None:

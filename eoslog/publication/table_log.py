@@ -17,7 +17,7 @@ class TableLog(ABC):
     @property
     @abstractmethod
     def directory(self) -> str:
-        """The directory of the log, with a slash at its end. If it is deleted, the next publication writes it again."""
+        """The directory of the log. If it is deleted, the next publication writes it again."""
 
     @property
     @abstractmethod
@@ -48,7 +48,7 @@ class TableLog(ABC):
             now_ms: the time by the store's clock (ms).
 
         Raises:
-            CorruptRecord: it is not known what readers need.
+            CorruptRecord: the log cannot be read, so it is not known which objects readers need.
         """
 
     @abstractmethod

@@ -23,7 +23,7 @@ from eoslog.state.store_state import PendingDeletion
 
 
 def skipped_files(batches: Iterable[Batch], paths: Collection[str]) -> tuple[SkippedFile, ...]:
-    """Return the files of these paths that have rows in batches, with their offsets, in their order.
+    """Return the files of these paths that have rows in the batches, in the order of their offsets.
 
     Args:
         batches: batches of one partition, in the order of their offsets.
@@ -76,7 +76,7 @@ def decided_batches(partition: Partition) -> list[Batch]:
 
 @dataclass(frozen=True)
 class SkipFiles:
-    """A request to skip files of an active segment. The answer is those of them that have rows there."""
+    """A request to skip files of an active segment. The answer has the files with rows there, which are skipped."""
 
     partition_id: PartitionId
     paths: frozenset[str]

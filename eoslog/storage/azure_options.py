@@ -16,14 +16,14 @@ class AzureOptions(HttpOptions):
     kind: ClassVar[str] = "an Azure"
 
     account: str | None = None
-    """The name of the storage account, where the URL does not name it."""
+    """The name of the storage account, if the URL does not name it."""
     account_key: str | None = field(default=None, repr=False)
     sas_token: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     """An access token of Microsoft Entra ID. It is never renewed."""
     tenant_id: str | None = None
     client_id: str | None = None
-    """The application of a service principal, or alone a managed identity that the user assigned."""
+    """The application of a service principal. Without ``tenant_id``: a managed identity that the user assigned."""
     client_secret: str | None = field(default=None, repr=False)
     anon: bool = False
 

@@ -1,7 +1,7 @@
 """An object store in a container of Azure Blob Storage. Put-if-absent uses ``If-None-Match``.
 
-The account may have a hierarchical namespace, as Azure Data Lake Storage has. Then its lists have directories, too, and
-have no order that is documented.
+The account may have a hierarchical namespace, as Azure Data Lake Storage has. Then its lists also have directories, and
+their order is not documented.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_CONTAINER = frozenset({"ContainerNotFound", "ContainerDisabled", "Filesystem
 _PERMANENT_CONFLICTS = frozenset(
     {"BlobImmutableDueToPolicy", "InvalidBlobType", "ResourceTypeMismatch", "SnapshotsPresent"}
 )
-"""Codes of a 409 that the same request gets again."""
+"""The codes of the answers 409 that do not change if the request is repeated."""
 _CHECK_THE_ROLE = (
     "give the identity a role for data, such as Storage Blob Data Contributor; the role Owner allows no data"
 )

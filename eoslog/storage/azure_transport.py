@@ -1,4 +1,4 @@
-"""The connections and credentials of one process to Azure Blob Storage. Access tokens are azure-identity's."""
+"""The connections and credentials of one process to Azure Blob Storage. azure-identity gets the access tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGNED_HEADERS = (
     *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
     *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
 )
-"""The headers that a signature has by their values alone, in this order."""
+"""The headers whose values the signature has without their names, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def account_of(options: AzureOptions, host: str | None) -> AzureAccount:
     if endpoint is None and known is not None:
         endpoint = known.endpoint
     if name is None and endpoint is not None:
-        # A server of one's own has the account in its path; a name of its own has it in the name.
+        # A server such as Azurite has the account in its path. Otherwise the server's name begins with the account.
         parts = urlsplit(endpoint)
         name = parts.path.strip("/").partition("/")[0] or (parts.hostname or "").partition(".")[0]
     if name is None:
@@ -134,7 +134,7 @@ class AzureTransport:
         )
         self._credentials = RenewedCredentials(self._new_credentials, clocks)
         self._library: Any = None
-        """The credential of azure-identity, which is kept because it knows how to renew itself."""
+        """The credential of azure-identity. It is kept, because it knows how to renew itself."""
 
     def bucket_url(self) -> str:
         return f"{self._account.endpoint}/{self._container}"
@@ -142,7 +142,7 @@ class AzureTransport:
     def send(self, request: Request) -> Answer:
         url = self.bucket_url() + (f"/{quote(request.key, safe='/')}" if request.key else "")
         query = dict(request.query)
-        # The signature has the host's time, as that of S3. The server refuses it if that is wrong by 15 minutes.
+        # The request has the time of this host, as on S3. The server refuses it if the time is wrong by 15 minutes.
         headers = {**request.headers, "x-ms-version": _VERSION, "x-ms-date": formatdate(usegmt=True)}
         if request.kind == "PUT":
             headers["Content-Type"] = "application/octet-stream"

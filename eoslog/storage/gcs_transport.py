@@ -1,4 +1,4 @@
-"""The connections and credentials of one process to Google Cloud Storage. Credentials are google-auth's."""
+"""The connections and credentials of one process to Google Cloud Storage. google-auth gets the credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to the server of an object store, each for one request at a time."""
+"""HTTP connections to the server of an object store or of a catalog, each for one request at a time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PARALLEL_REQUESTS = 32
 
 
 class UnsendableRequest(Exception):
-    """A header has a character that HTTP does not allow there. The message has no value, which may be a secret."""
+    """A header has a character that HTTP does not allow. The message leaves its value out, which may be a secret."""
 
 
 class PlainExchange:
-    """The exchange of http.client. urllib3's takes more CPU time, for functions that no request needs."""
+    """The exchange of http.client. That of urllib3 takes more CPU time, for features that eoslog does not use."""
 
     host: str
     port: int
@@ -54,7 +54,7 @@ class HttpConnections:
         """
         Args:
             pool: urllib3's pool. Its ``ConnectionCls`` is a ``PlainExchange``.
-            is_forwarded: True if requests go to a proxy and not through a tunnel. They have the whole URL, then.
+            is_forwarded: True if requests go to a proxy and not through a tunnel. Such requests have the whole URL.
         """
         self._pool = pool
         self._is_forwarded = is_forwarded

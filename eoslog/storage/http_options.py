@@ -17,7 +17,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def check_address(name: str, url: str, remedy: str) -> None:
-    """Refuse a URL that is no server's, or that has credentials. The messages do not repeat it.
+    """Refuse a URL that is not a server's address, or that has credentials or a query. No message repeats the URL.
 
     Args:
         name: the name of the option or setting.
@@ -36,7 +36,7 @@ def check_address(name: str, url: str, remedy: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Connection options. They have no secret of their own, so a subclass hides its secrets from ``repr``."""
+    """Connection options. None of these is a secret. A subclass hides its secrets from ``repr``."""
 
     kind: ClassVar[str]
     """The kind of store in messages, with its article."""
@@ -66,7 +66,11 @@ class HttpOptions:
 
     @classmethod
     def of(cls: type[_Options], options: Mapping[str, Any]) -> _Options:
-        """Return the options of a user. Numbers and booleans may be strings. Raises ``InvalidOption``."""
+        """Return the options that a user gives. Numbers and booleans may be strings.
+
+        Raises:
+            InvalidOption: there is no such option, or it cannot have this value.
+        """
         valid = {each.name: str(each.type) for each in fields(cls)}
         kinds = kinds_of(valid)
         found: dict[str, Any] = {}

@@ -95,13 +95,13 @@ class Transport(Protocol):
     """The connections and credentials of one process."""
 
     amendments: int
-    """How often an answer has changed what later requests use: other credentials, another region."""
+    """The number of answers that led to other credentials or another region for later requests."""
 
     def bucket_url(self) -> str:
         """Return the URL of the bucket at its server. Connect if necessary, without a request."""
 
     def send(self, request: Request) -> Answer:
-        """Make exactly one attempt. Raise an error of any class if there is no answer, or not all of it."""
+        """Make exactly one attempt. Raise an error of any class if there is no complete answer."""
 
     def amends(self, answer: Answer, amendments: int) -> bool:
         """Return True if the same request may be accepted now, although this answer refuses it.
@@ -114,7 +114,7 @@ class Transport(Protocol):
 class HttpStore(ObjectStore):
     """Objects whose keys begin with a prefix. Each process opens its own connections, so a forked child may use it.
 
-    Requests run in threads of the library. An interrupt of the caller never ends one half way.
+    Requests run in threads of the library. So an interrupt of the caller never ends a request half way.
     """
 
     tail_bytes = 64 * 1024
@@ -124,7 +124,7 @@ class HttpStore(ObjectStore):
     service: str
     """The name of the cloud's service."""
     naming = "endpoint_url"
-    """What names the server, in the advice of an error."""
+    """The options that name the server, for the advice in an error."""
 
     def __init__(self, bucket_url: str, prefix: str, environment: Environment, options: HttpOptions) -> None:
         """
@@ -151,7 +151,7 @@ class HttpStore(ObjectStore):
 
     @abstractmethod
     def _outcome(self, answer: Answer) -> PutOutcome | None:
-        """Return the outcome of a put-if-absent that an answer without success tells; None if it tells none."""
+        """Return the outcome of a put-if-absent from an answer without success; None if the answer does not tell it."""
 
     @abstractmethod
     def _put_request(self, key: str, body: bytes, *, if_absent: bool) -> Request: ...
@@ -380,7 +380,7 @@ class HttpStore(ObjectStore):
         return self._retried(lambda: self._check(request, self._send(request, path), path))
 
     def _check(self, request: Request, answer: Answer, path: str) -> Answer:
-        """Return the answer if it tells of success."""
+        """Return the answer if it is a success. Raise the error that it means otherwise."""
         if answer.status < 300:
             return answer
         meaning = self._refusal(request, answer, path)

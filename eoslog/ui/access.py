@@ -1,8 +1,9 @@
 """Access to the console: sessions by a link, a password or a proxy, the checks of each request, and their headers.
 
-The console listens on this machine. But a page of another site can send requests to it through the user's browser, also
-under a name that resolves to 127.0.0.1 (DNS rebinding). So each request needs the cookie of a session. The browser
-sends it only from the console's own pages. Each request also needs a ``Host`` that belongs to the console.
+By default the console listens only on this machine. But a page of another site can send requests to it through the
+user's browser, also under a name that resolves to 127.0.0.1 (DNS rebinding). So each request needs a session: its
+cookie, which the browser sends only from the console's own pages, or the header of a proxy. Each request also needs a
+``Host`` that belongs to the console.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class BrowserSession(NamedTuple):
 
 
 class Access(ABC):
-    """Who may use the console. It knows the session of each request."""
+    """The rule that decides who may use the console. It finds the session of each request."""
 
     refusal: ClassVar[str]
     """The reason to refuse a request without a session."""
@@ -144,7 +145,7 @@ class PasswordAccess(_CookieAccess):
             InvalidRequest: too many logins of this name failed in the last minutes.
         """
         now_ms = self._environment.monotonic_ms()
-        # Each failure takes the time of a hash. So few fit into the time for which they count.
+        # Each failure takes the time of a hash, so few of them fit into this time, and the mapping stays small.
         self._failures = {
             each: lately
             for each, times in self._failures.items()
@@ -203,7 +204,7 @@ class ProxyAccess(Access):
     def session(self, scope: Scope, cookie: str) -> BrowserSession | None:
         client = scope.get("client")
         users = Headers(scope=scope).getlist(self._header)
-        # Two values mean that the proxy added one to that of the browser.
+        # If there are two values, the proxy has not replaced the one that the browser sent.
         if client is None or len(users) != 1 or not self._is_proxy(client[0]):
             return None
         (user,) = users
@@ -255,8 +256,8 @@ class Guard:
 
         Args:
             names: the host names of the console.
-            origin: the host, with its port, at which browsers reach a proxy before the console. A proxy may send its
-                own ``Host`` header to the console. None without a proxy.
+            origin: the host, with its port, at which browsers reach a proxy in front of the console. A proxy may send
+                its own ``Host`` header to the console. None without a proxy.
             cookie: the name of the session's cookie.
             refused: answers refused requests. ``scope["refusal"]`` is the reason.
         """

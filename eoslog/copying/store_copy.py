@@ -261,8 +261,8 @@ class StoreCopy:
 
     def _without_files(self, slot: int, dropped: FileDropped) -> str:
         """Return the message that the files of a slot are gone, with the oldest slot whose files are surely there."""
-        # Vacuum deletes what was dropped first, and notes it. So what the slots before the oldest noted drop need is
-        # there.
+        # Vacuum deletes dropped files in the order of their drops, and then removes the pending deletions. So the slot
+        # before the oldest pending deletion has all its files.
         newest = self._source.log.read(lambda state, newest: (newest, state.pending_deletions))
         oldest = newest[1][0].slot - 1 if newest[1] else newest[0]
         if oldest <= slot:

@@ -17,7 +17,7 @@ PARALLEL_REQUESTS = 32
 
 
 class UnsendableRequest(Exception):
-    """A header has a character that HTTP does not allow. The message leaves its value out, which may be a secret."""
+    """A header has a character that HTTP does not allow. The message leaves out the value: it may be a secret."""
 
 
 class PlainExchange:

@@ -54,6 +54,11 @@ def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequen
                 store.recent.drop(slot_path(slots[index]))
                 (body,) = _fetched(store, [file], [slots[index]])
             if body is None:
+                if file.in_record:
+                    raise CorruptRecord(
+                        f"{slot_path(slots[index])} at {store.url} is missing or damaged: it had the rows of "
+                        f"{file.path}. Bring the slot back from a backup"
+                    )
                 raise _missing(store, file.object_path or file.path)
             check_file(body, file.length, file.crc32c, file.path)
             yield body

@@ -103,9 +103,9 @@ def outcome_of_the_first_batch_only() -> Iterator[None]:
     """An end settles the first batch of its transaction only: the others are never decided."""
     original = partitions._settle
 
-    def settle(partition: Partition, producer_id: int, first_offset: int, outcome: Outcome, moment: Any) -> int:
+    def settle(partition: Partition, producer_id: int, first_offset: int, **outcome: Any) -> int:
         rest = [batch for batch in partition.active if batch.base_offset > first_offset]
-        settled = original(partition, producer_id, first_offset, outcome, moment)
+        settled = original(partition, producer_id, first_offset, **outcome)
         partition.active[len(partition.active) - len(rest) :] = rest
         return settled
 

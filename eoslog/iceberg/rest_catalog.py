@@ -247,7 +247,8 @@ class RestCatalog:
 
     def _exchanged_token(self, client: str) -> Credentials:
         """Return a token for an OAuth2 client (RFC 6749, 4.4)."""
-        name, _, secret = client.rpartition(":")
+        # As in Iceberg's Java client: a secret may have colons, and may stand alone.
+        name, secret = client.split(":", 1) if ":" in client else ("", client)
         uri = self._settings.oauth2_server_uri or f"{self._uri}/v1/oauth/tokens"
         form = {"grant_type": "client_credentials", "client_secret": secret, "scope": self._settings.scope}
         if name:

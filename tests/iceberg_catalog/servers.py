@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,8 +27,8 @@ class Gateway:
 
     def __init__(self, target: str) -> None:
         self.target = urlsplit(target).netloc
-        self.token_prefix: str | None = None
-        """A request needs a token that begins so; None: it needs no token."""
+        self.token_pattern: str | None = None
+        """A request needs a token that matches this regular expression; None: it needs no token."""
         self.is_down = False
         """True: the connection breaks before the request is forwarded."""
         self.lost_answers = 0
@@ -58,7 +59,8 @@ def _handler(gateway: Gateway) -> type[BaseHTTPRequestHandler]:
                 return
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
             is_token_request = self.path.endswith("/oauth/tokens")
-            if gateway.token_prefix is not None and not is_token_request and not token.startswith(gateway.token_prefix):
+            pattern = gateway.token_pattern
+            if pattern is not None and not is_token_request and not re.fullmatch(pattern, token):
                 self._answer(401, b'{"error": {"message": "no", "type": "NotAuthorizedException", "code": 401}}')
                 return
             gateway.requests.append(f"{self.command} {self.path}")

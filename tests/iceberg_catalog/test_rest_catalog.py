@@ -290,13 +290,13 @@ def test_the_catalog_gets_the_token_of_the_user_and_no_message_shows_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    gateway.token_prefix = "client-credentials-token:sub="
+    gateway.token_pattern = "client-credentials-token:sub=[a-z-]+"
     given: dict[str, str] = {}
     match source:
         case "token":
             monkeypatch.setenv(TOKEN_VARIABLE, "client-credentials-token:sub=hush")
         case "client":
-            monkeypatch.setenv(CREDENTIAL_VARIABLE, "hush-id:hush-secret")
+            monkeypatch.setenv(CREDENTIAL_VARIABLE, "hush-id:hush:secret")
         case "function":
             given = {"credentials": f"{__name__}:token_function"}
     store = connect(**given)
@@ -316,7 +316,7 @@ def test_a_refused_token_is_a_warning_and_no_message_shows_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    gateway.token_prefix = "another"
+    gateway.token_pattern = "another"
     monkeypatch.setenv(TOKEN_VARIABLE, "hush")
     store = connect()
     create(store)

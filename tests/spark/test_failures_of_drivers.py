@@ -26,6 +26,9 @@ AFTER_SLOT = "log.slot.claimed"
 OF_CHECKPOINTS = (
     "segment.seal.files_written",
     "segment.seal.sealed",
+    "segment.compact_files.files_written",
+    "segment.compact_files.index_written",
+    "segment.compact_files.replaced",
     "log.checkpoint.parts_written",
     "log.checkpoint.root_written",
 )

@@ -9,6 +9,7 @@ cookie, which the browser sends only from the console's own pages, or the header
 from __future__ import annotations
 
 import hmac
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from hashlib import sha256
@@ -88,6 +89,9 @@ class _CookieAccess(Access):
         self._environment = environment
         self._most = most_sessions
         self._sessions: list[BrowserSession] = []
+        self._changing = threading.Lock()
+        """Held by a thread that changes the sessions. A login runs in another thread than a logout, and without the
+        lock it could bring back the session that was just ended."""
 
     def _secret(self) -> str:
         return self._environment.new_id() + self._environment.new_id()
@@ -95,7 +99,8 @@ class _CookieAccess(Access):
     def _open(self, user: str = "", role: Role = Role.ADMIN) -> BrowserSession:
         opened_ms = self._environment.monotonic_ms()
         session = BrowserSession(self._secret(), self._secret(), user, role, opened_ms)
-        self._sessions = [*self._sessions, session][-self._most :]
+        with self._changing:
+            self._sessions = [*self._sessions, session][-self._most :]
         return session
 
     def session(self, scope: Scope, cookie: str) -> BrowserSession | None:
@@ -165,7 +170,8 @@ class PasswordAccess(_CookieAccess):
 
     def logout(self, session: BrowserSession) -> None:
         """End a session."""
-        self._sessions = [each for each in self._sessions if each != session]
+        with self._changing:
+            self._sessions = [each for each in self._sessions if each != session]
 
     def session(self, scope: Scope, cookie: str) -> BrowserSession | None:
         found = super().session(scope, cookie)

@@ -212,7 +212,7 @@ def decode_batches(body: bytes) -> BatchColumns:
         CorruptRecord: the rows cannot come from an index.
         Exception: any error of Arrow if the bytes are not Parquet.
     """
-    batches = list(stored_batches(body, BATCHES_SCHEMA, NULLABLE_IN_BATCHES))
+    batches = list(stored_batches(body, BATCHES_SCHEMA, NULLABLE_IN_BATCHES, all_at_once=True))
     if not batches:
         return BatchColumns(pa.RecordBatch.from_pylist([], schema=BATCHES_SCHEMA))
     if len(batches) > 1:
@@ -279,7 +279,8 @@ def _files(column: Any) -> tuple[Any, Numbers, Numbers, Numbers]:
     for name, numbers, end in (("length", lengths, 2**53), ("crc32c", checksums, 2**32)):
         if np.count_nonzero((numbers >= 0) & (numbers < end)) != count:
             raise CorruptRecord(f"a file's {name} is not a number from 0 to {end - 1}")
-    paths = path.drop_null() if path.null_count else path
+    # After a seal, thousands of batches share a file.
+    paths = path.unique().drop_null()
     sound = pc.match_substring_regex(paths, pattern=_PATH).to_numpy(zero_copy_only=False)
     if not sound.all() or (pc.binary_length(paths).to_numpy() > _LONGEST_PATH).any():
         raise CorruptRecord(

@@ -34,9 +34,16 @@ MOST_BYTES = 128 << 20
 _STAYS = 16
 """In a full cache, one of this many new values counts as used again."""
 _TXNINDEX = "eoslog.txnindex"
+_NUMBERS = [field.name for field in BATCHES_SCHEMA if pa.types.is_integer(field.type) and field.type.bit_width >= 32]
 # Nearly all values are distinct, and readers never skip rows of an index. Dictionaries and statistics would only make
-# it larger and slower to read.
-_ENCODING: Any = {"compression": "zstd", "use_dictionary": False, "write_statistics": False, "store_schema": False}
+# it larger and slower to read. Offsets, slots and times grow in small steps, and a step takes a few bits.
+_ENCODING: Any = {
+    "compression": "zstd",
+    "use_dictionary": False,
+    "write_statistics": False,
+    "store_schema": False,
+    "column_encoding": dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+}
 
 
 def encode_segment_index(batches: Sequence[Batch], txnindex: bytes) -> bytes:
@@ -100,7 +107,7 @@ def columns_of_index(body: bytes, index: FileReference) -> BatchColumns:
     """Do the same as ``batches_of_index``, but return columns."""
     columns = decode_columns(body, index.path)
     partition = "/".join(index.path.split("/")[:3]) + "/"
-    paths = columns.path.drop_null()
+    paths = columns.path.unique().drop_null()
     inside = pc.starts_with(paths, pattern=partition).to_numpy(zero_copy_only=False)
     if not inside.all():
         outside = paths[int(inside.argmin())].as_py()

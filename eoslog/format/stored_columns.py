@@ -118,13 +118,16 @@ _FEW_BYTES = 64 << 20
 LARGEST_OFFSET = 2**63 - 1
 
 
-def stored_batches(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[pa.RecordBatch]:
+def stored_batches(
+    body: bytes, schema: pa.Schema, nullable: Set[str], *, all_at_once: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file as columns, some rows at a time. ``objects`` turns them into objects.
 
     Args:
         body: the content of the file.
         schema: the columns and types that this version writes. Other columns are not checked, and some may be missing.
         nullable: paths of columns that may be null, for example ``prepared``, or ``active[].file`` within a list.
+        all_at_once: yield the rows of each row group together, for a caller that needs all of them.
 
     Raises:
         CorruptRecord: a column has another type or a forbidden null, or the file claims far more data than its bytes
@@ -139,7 +142,8 @@ def stored_batches(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterat
     if not 0 <= claimed <= max(_FEW_BYTES, _MOST_BYTES_A_BYTE * len(body)):
         raise CorruptRecord(f"{len(body)} bytes claim to hold {claimed}")
     _check_types(file.schema_arrow, schema, "")
-    for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
+    rows_at_once = max(1, footer.num_rows) if all_at_once else _ROWS_AT_ONCE
+    for batch in file.iter_batches(batch_size=rows_at_once, use_threads=False):
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if field.name in schema.names:
                 _check_values(field.name, column, schema.field(field.name).type, nullable)

@@ -42,6 +42,15 @@ def test_more_batches_than_are_handled_at_once_come_back_in_their_order() -> Non
     assert decode_segment_index(body, "index") == batches
 
 
+def test_a_batch_of_small_commits_takes_few_bytes_of_an_index() -> None:
+    batches = [
+        ROWS._replace(base_offset=4 * number, slot=number, end_slot=number, end_time_ms=10**12 + 13 * number)
+        for number in range(5000)
+    ]
+
+    assert len(encode_segment_index(batches, b"")) < 2 * len(batches)
+
+
 def test_an_index_without_batches_is_read() -> None:
     assert decode_segment_index(encode_segment_index([], b""), "index") == []
 

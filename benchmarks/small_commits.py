@@ -23,7 +23,9 @@ from benchmarks.arguments import not_negative, positive
 from benchmarks.delay import Delay, delayed
 from eoslog import Store, TopicPartition
 from eoslog.log.replica import LogConfig
+from eoslog.maintenance.file_compaction import join_small_segments
 from eoslog.maintenance.sealing import seal_now
+from eoslog.state.names import PartitionId
 from tests.s3.servers import S3Server, ServerMissing, real_s3_server
 
 PARTITIONS = 100
@@ -115,7 +117,9 @@ class Bench:
         for _ in range(store.scan("t").record_count):
             producer.send("one_flush", b"value")
         producer.commit_transaction()
-        seal_now(store, ["t", "one_flush"])
+        # As a writer does before a checkpoint.
+        sealed_now = seal_now(store, ["t", "one_flush"])
+        join_small_segments(store, {PartitionId(each.topic_id, each.partition) for each in sealed_now})
         sealed = self._files_and_ratio(store)
         store.admin.compact_files("t", now=True)
         return [f"{new:.2f} s, {again:.2f} s", sealed, self._files_and_ratio(store)]

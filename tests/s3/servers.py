@@ -132,7 +132,7 @@ def started_by_script(script: Path, action: str) -> Iterator[Mapping[str, str]]:
             yield dict(word.split("=", 1) for word in words if "=" in word)
         finally:
             keeper.stdin.close()
-            keeper.wait(60)
+            keeper.wait(600)
 
 
 def server_of(variables: Mapping[str, str]) -> S3Server:

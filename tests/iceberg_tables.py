@@ -120,9 +120,13 @@ def loaded(found: IcebergVersion) -> IcebergVersion:
         statuses = Counter(entry["status"] for entry in entries)
         counts = [manifest[name] for name in ("existing_files_count", "added_files_count", "deleted_files_count")]
         assert counts == [statuses[status] for status in range(3)]
+        next_row_id = manifest.get("first_row_id")
         for entry in entries:
             if entry["status"] == DELETED:
                 continue
+            if next_row_id is not None and entry["data_file"].get("first_row_id") is None:
+                entry["data_file"]["first_row_id"] = next_row_id
+                next_row_id += entry["data_file"]["record_count"]
             path = path_of(found.objects, entry["data_file"]["file_path"])
             assert path not in found.files
             found.files[path] = entry["data_file"]
@@ -139,6 +143,21 @@ def check_snapshots(table: IcebergVersion) -> None:
     for snapshot in table.metadata["snapshots"]:
         metadata = table.metadata | {"current-snapshot-id": snapshot["snapshot-id"]}
         loaded(IcebergVersion(table.objects, table.topic, table.version, metadata))
+
+
+def check_row_ids(table: IcebergVersion, before: IcebergVersion | None) -> None:
+    """Check the row ids of a table of format version 3: each row has one of its own, which it keeps in its file."""
+    metadata, snapshot = table.metadata, table.snapshot
+    assert snapshot["first-row-id"] == (0 if before is None else before.metadata.get("next-row-id", 0))
+    assert metadata["next-row-id"] == snapshot["first-row-id"] + snapshot["added-rows"]
+    ends = [0]
+    for file in sorted(table.files.values(), key=lambda each: each["first_row_id"]):
+        assert file["first_row_id"] >= ends[-1], "two rows have one id"
+        ends.append(file["first_row_id"] + file["record_count"])
+    assert ends[-1] <= metadata["next-row-id"]
+    for path, file in table.files.items():
+        earlier = {} if before is None else before.files.get(path, {})
+        assert earlier.get("first_row_id") in (None, file["first_row_id"]), "a row has another id than before"
 
 
 def rows_of(objects: ObjectStore, file: dict[str, Any], column: str) -> list[tuple[int, int, Any]]:
@@ -174,6 +193,8 @@ def check_iceberg_versions(objects: ObjectStore, topic: str, *, overwrites: Coll
             assert table.slot >= last.slot, f"{named} goes back from slot {last.slot}"
             assert table.snapshot["timestamp-ms"] > last.snapshot["timestamp-ms"], named
             assert table.snapshot.get("parent-snapshot-id") == last.snapshot_id, named
+        if table.metadata["format-version"] >= 3:
+            check_row_ids(table, last)
         rows = Counter(table.places()) if table.has_all_files else None
         if before is not None and rows is not None:
             added, removed = rows - before, before - rows

@@ -71,12 +71,18 @@ class History:
         cleanup_policy: str = "delete",
         *,
         table_format: TableFormat = "delta",
+        iceberg_format_version: int = 2,
         **options: Any,
     ) -> None:
         self.random = random.Random(seed)
         self.store = eoslog.connect(url, **(options or {"fsync": False}))
         self.format = table_format
-        config = TopicConfig(publish=table_format, segment_batches=2, cleanup_policy=cleanup_policy)
+        config = TopicConfig(
+            publish=table_format,
+            segment_batches=2,
+            cleanup_policy=cleanup_policy,
+            iceberg_format_version=iceberg_format_version,
+        )
         self.store.admin.create_topic("t", partitions=2, schema=COLUMNS, key="key", config=config)
         self.root = f"{url}/t"
         self.producers = {name: self.store.producer(name) for name in PRODUCERS}

@@ -64,6 +64,12 @@ class AlterTopic:
         found = topic_named(draft, self.topic)
         config = changed_config(self.topic, found.config, self.settings)
         check_publishable(self.topic, config.formats, stored_schema(found))
+        if config.iceberg_format_version < found.config.iceberg_format_version:
+            raise InvalidTopic(
+                f"topic {self.topic}: iceberg_format_version cannot decrease from "
+                f"{found.config.iceberg_format_version} to {config.iceberg_format_version}, because Iceberg has no way "
+                "back. Leave it, or write the rows to another topic"
+            )
         if config != found.config:
             if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
                 need_feature(draft, STATISTICS_COLUMNS)

@@ -250,7 +250,9 @@ class IcebergLog(TableLog):
                 raise ValueError(f"{file.manifest_path} is missing")
             entries = self._decoded(path, stored.body, partial(_entries, file))
             found[file.manifest_path] = Manifest.of(file, entries)
-        return tuple(Manifest(file, found[file.manifest_path].entries) for file in files)
+        # An upgrade to version 3 gives row ids to the files of manifests that were there before.
+        known = ((file, found[file.manifest_path]) for file in files)
+        return tuple(each if each.file == file else Manifest.of(file, each.entries) for file, each in known)
 
     def _read_manifest_list(self, snapshot: Snapshot) -> list[ManifestFile]:
         path = self._object_path(snapshot.manifest_list, _MANIFEST_LIST)
@@ -284,6 +286,7 @@ class IcebergLog(TableLog):
             location=self._location,
             table_schema=topic_schema(topic),
             properties=_PROPERTIES | {"schema.name-mapping.default": name_mapping(topic)},
+            format_version=topic.config.iceberg_format_version,
         )
 
     def put_change(self, change: Change) -> bool:
@@ -360,7 +363,7 @@ class IcebergLog(TableLog):
 
         def write(entries: Sequence[Entry]) -> Manifest:
             name = f"{self._environment.new_id()}-m{len(objects)}.avro"
-            body = encode_manifest(entries, description.table_schema)
+            body = encode_manifest(entries, description.table_schema, description.format_version)
             objects.append((f"{self._directory}{name}", body))
             path = f"{self._location}/{METADATA}{name}"
             file = ManifestFile.of(path, len(body), entries, snapshot_id=snapshot_id, sequence_number=version)
@@ -374,8 +377,18 @@ class IcebergLog(TableLog):
             snapshot_id=snapshot_id,
             write=write,
         )
+        first_row_id = added_rows = None
+        if description.format_version >= 3:
+            first_row_id = table.metadata.next_row_id or 0 if continues and table.metadata is not None else 0
+            manifests, next_row_id = _with_row_ids(manifests, first_row_id)
+            added_rows = next_row_id - first_row_id
         name = f"snap-{snapshot_id}-1-{self._environment.new_id()}.avro"
-        body = encode_manifest_list((each.file for each in manifests), snapshot_id, version)
+        body = encode_manifest_list(
+            (each.file for each in manifests),
+            snapshot_id=snapshot_id,
+            sequence_number=version,
+            format_version=description.format_version,
+        )
         self._store.put_new([*objects, (f"{self._directory}{name}", body)])
         self._environment.reached("iceberg.manifests.put")
         if self._is_outdated():
@@ -390,6 +403,8 @@ class IcebergLog(TableLog):
             timestamp_ms=max(0, time_ms, before_ms + 1),
             manifest_list=f"{self._location}/{METADATA}{name}",
             schema_id=description.table_schema["schema-id"],
+            first_row_id=first_row_id,
+            added_rows=added_rows,
             summary={
                 "operation": operation,
                 "added-data-files": str(len(added)),
@@ -542,6 +557,21 @@ def _manifest_files(snapshot: Snapshot, body: bytes) -> list[ManifestFile]:
     if str(files) != snapshot.summary.get("total-data-files"):
         raise ValueError(f"{snapshot.manifest_list} names {files} files, and its snapshot has another number")
     return found
+
+
+def _with_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
+    """Give row ids to each manifest without them, as Iceberg's ``ManifestListWriter`` does in version 3.
+
+    Returns:
+        the manifests, and the next row id.
+    """
+    found = []
+    for manifest in manifests:
+        if manifest.file.first_row_id is None:
+            manifest = manifest.with_row_ids(next_row_id)
+            next_row_id += manifest.file.live_rows_count
+        found.append(manifest)
+    return found, next_row_id
 
 
 def _operation(change: Change, *, is_foreign: bool) -> str:

@@ -25,18 +25,35 @@ class Manifest:
 
     @classmethod
     def of(cls, file: ManifestFile, entries: Sequence[Entry]) -> Manifest:
-        """Return a manifest. Its entries get the values that they inherit from it."""
+        """Return a manifest. Its entries get the values that they inherit from it.
+
+        The ids of rows are assigned as Iceberg's ``ManifestReader`` does: the files without an id of their own follow
+        each other.
+        """
         inherited = {
             "snapshot_id": file.added_snapshot_id,
             "sequence_number": file.sequence_number,
             "file_sequence_number": file.sequence_number,
         }
 
+        next_row_id = file.first_row_id
+
         def complete(entry: Entry) -> Entry:
-            missing = {name: value for name, value in inherited.items() if getattr(entry, name) is None}
+            nonlocal next_row_id
+            missing: dict[str, object] = {
+                name: value for name, value in inherited.items() if getattr(entry, name) is None
+            }
+            data_file = entry.data_file
+            if next_row_id is not None and data_file.first_row_id is None:
+                missing["data_file"] = data_file.model_copy(update={"first_row_id": next_row_id})
+                next_row_id += data_file.record_count
             return entry.model_copy(update=missing) if missing else entry
 
         return cls(file, tuple(complete(each) for each in entries if each.status != DELETED))
+
+    def with_row_ids(self, first_row_id: int) -> Manifest:
+        """Return the manifest with row ids for the files that have none."""
+        return Manifest.of(self.file.model_copy(update={"first_row_id": first_row_id}), self.entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Manifests and manifest lists: Avro files that name a table's data files (Iceberg's table spec, version 2).
+"""Manifests and manifest lists: Avro files that name a table's data files (Iceberg's table spec, versions 2 and 3).
 
 Only files that eoslog wrote are read: the schema in the file must be the one that eoslog writes, and its blocks must
 not be compressed. So a decoded file takes little more memory than the file has bytes.
@@ -46,44 +46,51 @@ def _map(name: str, field_id: int, key_id: int, value_id: int, value: str) -> di
     return _optional(name, {"type": "array", "logicalType": "map", "items": item}, field_id)
 
 
-_DATA_FILE = {
-    "type": "record",
-    "name": "r2",
-    "fields": [
-        {"name": "content", "type": "int", "field-id": 134},
-        {"name": "file_path", "type": "string", "field-id": 100},
-        {"name": "file_format", "type": "string", "field-id": 101},
-        {
-            "name": "partition",
-            "type": {
-                "type": "record",
-                "name": "r102",
-                "fields": [
-                    _optional(PARTITION_COLUMN, "int", PARTITION_FIELD_ID),
-                    _optional(BASE_OFFSET_COLUMN, "long", BASE_OFFSET_FIELD_ID),
-                ],
-            },
-            "field-id": 102,
+_DATA_FILE_FIELDS: list[Any] = [
+    {"name": "content", "type": "int", "field-id": 134},
+    {"name": "file_path", "type": "string", "field-id": 100},
+    {"name": "file_format", "type": "string", "field-id": 101},
+    {
+        "name": "partition",
+        "type": {
+            "type": "record",
+            "name": "r102",
+            "fields": [
+                _optional(PARTITION_COLUMN, "int", PARTITION_FIELD_ID),
+                _optional(BASE_OFFSET_COLUMN, "long", BASE_OFFSET_FIELD_ID),
+            ],
         },
-        {"name": "record_count", "type": "long", "field-id": 103},
-        {"name": "file_size_in_bytes", "type": "long", "field-id": 104},
-        _map("null_value_counts", 110, 121, 122, "long"),
-        _map("lower_bounds", 125, 126, 127, "bytes"),
-        _map("upper_bounds", 128, 129, 130, "bytes"),
-        _optional("sort_order_id", "int", 140),
-    ],
-}
-_ENTRY = {
-    "type": "record",
-    "name": "manifest_entry",
-    "fields": [
-        {"name": "status", "type": "int", "field-id": 0},
-        _optional("snapshot_id", "long", 1),
-        _optional("sequence_number", "long", 3),
-        _optional("file_sequence_number", "long", 4),
-        {"name": "data_file", "type": _DATA_FILE, "field-id": 2},
-    ],
-}
+        "field-id": 102,
+    },
+    {"name": "record_count", "type": "long", "field-id": 103},
+    {"name": "file_size_in_bytes", "type": "long", "field-id": 104},
+    _map("null_value_counts", 110, 121, 122, "long"),
+    _map("lower_bounds", 125, 126, 127, "bytes"),
+    _map("upper_bounds", 128, 129, 130, "bytes"),
+    _optional("sort_order_id", "int", 140),
+]
+
+
+def _entry(data_file_fields: list[Any]) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [
+            {"name": "status", "type": "int", "field-id": 0},
+            _optional("snapshot_id", "long", 1),
+            _optional("sequence_number", "long", 3),
+            _optional("file_sequence_number", "long", 4),
+            {
+                "name": "data_file",
+                "type": {"type": "record", "name": "r2", "fields": data_file_fields},
+                "field-id": 2,
+            },
+        ],
+    }
+
+
+_ENTRIES = {2: _entry(_DATA_FILE_FIELDS), 3: _entry([*_DATA_FILE_FIELDS, _optional("first_row_id", "long", 142)])}
+"""The schema of a manifest, by format version."""
 _SUMMARY = {
     "type": "record",
     "name": "r508",
@@ -94,31 +101,38 @@ _SUMMARY = {
         _optional("upper_bound", "bytes", 511),
     ],
 }
-_MANIFEST_FILE = {
-    "type": "record",
-    "name": "manifest_file",
-    "fields": [
-        *(
-            {"name": name, "type": kind, "field-id": field_id}
-            for name, kind, field_id in (
-                ("manifest_path", "string", 500),
-                ("manifest_length", "long", 501),
-                ("partition_spec_id", "int", 502),
-                ("content", "int", 517),
-                ("sequence_number", "long", 515),
-                ("min_sequence_number", "long", 516),
-                ("added_snapshot_id", "long", 503),
-                ("added_files_count", "int", 504),
-                ("existing_files_count", "int", 505),
-                ("deleted_files_count", "int", 506),
-                ("added_rows_count", "long", 512),
-                ("existing_rows_count", "long", 513),
-                ("deleted_rows_count", "long", 514),
-            )
-        ),
-        _optional("partitions", {"type": "array", "items": _SUMMARY, "element-id": 508}, 507),
-    ],
+_MANIFEST_FILE_FIELDS: list[Any] = [
+    *(
+        {"name": name, "type": kind, "field-id": field_id}
+        for name, kind, field_id in (
+            ("manifest_path", "string", 500),
+            ("manifest_length", "long", 501),
+            ("partition_spec_id", "int", 502),
+            ("content", "int", 517),
+            ("sequence_number", "long", 515),
+            ("min_sequence_number", "long", 516),
+            ("added_snapshot_id", "long", 503),
+            ("added_files_count", "int", 504),
+            ("existing_files_count", "int", 505),
+            ("deleted_files_count", "int", 506),
+            ("added_rows_count", "long", 512),
+            ("existing_rows_count", "long", 513),
+            ("deleted_rows_count", "long", 514),
+        )
+    ),
+    _optional("partitions", {"type": "array", "items": _SUMMARY, "element-id": 508}, 507),
+]
+
+
+def _manifest_file(fields: list[Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "manifest_file", "fields": fields}
+
+
+_MANIFEST_FILES = {
+    2: _manifest_file(_MANIFEST_FILE_FIELDS),
+    3: _manifest_file([*_MANIFEST_FILE_FIELDS, _optional("first_row_id", "long", 520)]),
 }
+"""The schema of a manifest list, by format version."""
 
 
 class _Row(BaseModel):
@@ -156,6 +170,8 @@ class DataFile(_Row):
     lower_bounds: list[_Bound] | None
     upper_bounds: list[_Bound] | None
     sort_order_id: Annotated[int, Field(ge=0, le=0)] | None = None
+    first_row_id: Long | None = None
+    """The id of the file's first row (version 3); None for the next one of the manifest."""
 
     @classmethod
     def of(
@@ -230,11 +246,18 @@ class ManifestFile(_Row):
     existing_rows_count: Long
     deleted_rows_count: Long
     partitions: list[PartitionSummary] | None
+    first_row_id: Long | None = None
+    """The id of the first row of the first file without an id of its own; None in version 2."""
 
     @property
     def live_files_count(self) -> int:
         """The number of files of the table that the manifest names."""
         return self.added_files_count + self.existing_files_count
+
+    @property
+    def live_rows_count(self) -> int:
+        """The number of rows of these files."""
+        return self.added_rows_count + self.existing_rows_count
 
     @classmethod
     def of(
@@ -276,31 +299,34 @@ class ManifestFile(_Row):
         )
 
 
-def encode_manifest(entries: Iterable[Entry], schema: Mapping[str, Any]) -> bytes:
+def encode_manifest(entries: Iterable[Entry], schema: Mapping[str, Any], format_version: int) -> bytes:
     """Encode a manifest.
 
     Args:
         schema: the schema of the table.
+        format_version: 2 or 3.
     """
     described = {
         "schema": json.dumps(schema),
         "schema-id": str(schema["schema-id"]),
         "partition-spec": json.dumps(partition_fields()),
         "partition-spec-id": "0",
-        "format-version": "2",
+        "format-version": str(format_version),
         "content": "data",
     }
-    return _encode(_ENTRY, entries, described)
+    return _encode(_ENTRIES[format_version], entries, described)
 
 
-def encode_manifest_list(manifests: Iterable[ManifestFile], snapshot_id: int, sequence_number: int) -> bytes:
+def encode_manifest_list(
+    manifests: Iterable[ManifestFile], *, snapshot_id: int, sequence_number: int, format_version: int
+) -> bytes:
     """Encode the manifest list of a snapshot."""
     described = {
         "snapshot-id": str(snapshot_id),
         "sequence-number": str(sequence_number),
-        "format-version": "2",
+        "format-version": str(format_version),
     }
-    return _encode(_MANIFEST_FILE, manifests, described)
+    return _encode(_MANIFEST_FILES[format_version], manifests, described)
 
 
 def decode_manifest(body: bytes) -> list[Entry]:
@@ -309,7 +335,7 @@ def decode_manifest(body: bytes) -> list[Entry]:
     Raises:
         DECODING_ERRORS: eoslog did not write it, or it is damaged.
     """
-    return [Entry.model_validate(row) for row in _decode(_ENTRY, body)]
+    return [Entry.model_validate(row) for row in _decode(_ENTRIES, body)]
 
 
 def decode_manifest_list(body: bytes) -> list[ManifestFile]:
@@ -318,7 +344,7 @@ def decode_manifest_list(body: bytes) -> list[ManifestFile]:
     Raises:
         DECODING_ERRORS: eoslog did not write it, or it is damaged.
     """
-    return [ManifestFile.model_validate(row) for row in _decode(_MANIFEST_FILE, body)]
+    return [ManifestFile.model_validate(row) for row in _decode(_MANIFEST_FILES, body)]
 
 
 def check_avro() -> None:
@@ -346,11 +372,11 @@ def _encode(schema: Mapping[str, Any], rows: Iterable[_Row], described: Mapping[
     return sink.getvalue()
 
 
-def _decode(schema: Mapping[str, Any], body: bytes) -> list[Any]:
+def _decode(schemas: Mapping[int, Mapping[str, Any]], body: bytes) -> list[Any]:
     avro = _avro()
     try:
         reader = avro.reader(io.BytesIO(body))
-        if reader.codec != "null" or json.loads(reader.metadata["avro.schema"]) != schema:
+        if reader.codec != "null" or json.loads(reader.metadata["avro.schema"]) not in schemas.values():
             raise ValueError("it has another schema, or is compressed")
         return list(reader)
     except (EOFError, avro.schema.SchemaParseException) as error:

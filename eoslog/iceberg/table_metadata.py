@@ -38,6 +38,10 @@ class Snapshot(_Part):
     manifest_list: str = ""
     """The path or URL of the manifest list."""
     schema_id: int | None = None
+    first_row_id: Long | None = None
+    """The first row id that the snapshot gave to rows; None if it has version 2."""
+    added_rows: Long | None = None
+    """How many row ids the snapshot gave; None if it has version 2."""
     summary: dict[str, str] = {}
 
     @property
@@ -86,6 +90,8 @@ class TableMetadata(_Part):
     default_sort_order_id: int = 0
     properties: dict[str, str] = {}
     current_snapshot_id: int | None = None
+    next_row_id: Long | None = None
+    """The row id that the next snapshot gives first; None in version 2."""
     refs: dict[str, Reference] = {}
     snapshots: list[Snapshot] = []
     snapshot_log: list[_LogEntry] = []
@@ -133,6 +139,7 @@ def new_metadata(
         schemas: the schemas of earlier snapshots.
     """
     newest = snapshots[-1]
+    next_row_id = None if newest.first_row_id is None else newest.first_row_id + (newest.added_rows or 0)
     return TableMetadata(
         format_version=description.format_version,
         table_uuid=description.table_uuid,
@@ -145,6 +152,7 @@ def new_metadata(
         default_spec_id=description.spec["spec-id"],
         properties=description.properties,
         current_snapshot_id=newest.snapshot_id,
+        next_row_id=next_row_id,
         refs={"main": Reference(snapshot_id=newest.snapshot_id)},
         snapshots=snapshots,
         snapshot_log=[_LogEntry(timestamp_ms=each.timestamp_ms, snapshot_id=each.snapshot_id) for each in snapshots],

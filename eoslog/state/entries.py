@@ -145,6 +145,8 @@ class TopicConfig(Model):
 
     The first columns whose values can be compared get statistics.
     """
+    iceberg_format_version: Annotated[int, Field(strict=True, ge=2, le=3)] = 2
+    """The format version of the topic's Iceberg table. It never decreases."""
     publish: Literal["none", "delta", "iceberg", "delta,iceberg"] = "none"
     """The formats of the tables as which the topic is published, for other engines."""
 

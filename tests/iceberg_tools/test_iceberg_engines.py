@@ -40,15 +40,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-def history_at(path: Path, seed: int, cleanup_policy: str = "delete") -> tuple[History, str]:
+def history_at(
+    path: Path, seed: int, cleanup_policy: str = "delete", *, format_version: int = 2
+) -> tuple[History, str]:
     """Return a history that is not begun yet, and the root of its Iceberg table."""
-    return History(str(path), seed, cleanup_policy, table_format="iceberg"), f"{path}/__iceberg/t"
+    history = History(
+        str(path), seed, cleanup_policy, table_format="iceberg", iceberg_format_version=format_version, fsync=False
+    )
+    return history, f"{path}/__iceberg/t"
 
 
+@pytest.mark.parametrize("format_version", [2, 3])
 @pytest.mark.parametrize("cleanup_policy", ["delete", "compact,delete"])
 @pytest.mark.parametrize("seed", range(3))
-def test_each_version_is_the_snapshot_in_every_engine(tmp_path: Path, seed: int, cleanup_policy: str) -> None:
-    history, root = history_at(tmp_path, seed, cleanup_policy)
+def test_each_version_is_the_snapshot_in_every_engine(
+    tmp_path: Path, seed: int, cleanup_policy: str, format_version: int
+) -> None:
+    history, root = history_at(tmp_path, seed, cleanup_policy, format_version=format_version)
     history.run(60)
 
     check_iceberg_versions(history.store.object_store, "t")
@@ -60,15 +68,32 @@ def test_each_version_is_the_snapshot_in_every_engine(tmp_path: Path, seed: int,
         assert read(root, None, COLUMNS.names) == read(root, ids[max(ids)], COLUMNS.names)
 
 
+@pytest.mark.parametrize("format_version", [2, 3])
 @pytest.mark.parametrize("cleanup_policy", ["delete", "compact,delete"])
-def test_each_version_is_the_snapshot_in_spark(tmp_path: Path, spark: SparkSession, cleanup_policy: str) -> None:
-    history, root = history_at(tmp_path, 7, cleanup_policy)
+def test_each_version_is_the_snapshot_in_spark(
+    tmp_path: Path, spark: SparkSession, cleanup_policy: str, format_version: int
+) -> None:
+    history, root = history_at(tmp_path, 7, cleanup_policy, format_version=format_version)
     history.run(40)
 
     ids = snapshot_ids(root)
     for version, rows in history.snapshots():
         assert by_spark(spark, root, ids[version], COLUMNS.names) == rows
     assert by_spark(spark, root, None, COLUMNS.names) == by_pyiceberg(root, None, COLUMNS.names)
+
+
+def test_spark_reads_the_row_ids_of_format_version_3(tmp_path: Path, spark: SparkSession) -> None:
+    history, _ = history_at(tmp_path, 5)
+    history.run(30)
+    history.store.admin.alter_topic("t", iceberg_format_version=3)
+    history.run(30)
+
+    rows = spark.sql(in_catalog(spark, tmp_path, "select _base_offset, _topic_partition, _row_id, _pos from files.t"))
+    found = {(row[1], row[0], row[2] - row[3]) for row in rows.collect()}
+
+    files = newest_version(history.store.object_store, "t").files.values()
+    places = ((*file["partition"].values(), file["first_row_id"]) for file in files)
+    assert found == set(places)
 
 
 def test_a_stream_gets_every_row_once_while_the_table_is_written_and_compacted(

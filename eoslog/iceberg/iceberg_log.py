@@ -73,6 +73,8 @@ _MANIFEST_LIST = re.compile(r"snap-[0-9]{1,19}-1-[0-9a-f]{32}\.avro", re.ASCII)
 _MANIFEST = re.compile(r"[0-9a-f]{32}-m[0-9]{1,9}\.avro", re.ASCII)
 _PUBLISH = "eoslog.publish"
 """The table property that is ``none`` if the topic is not published any more, and vacuum needs to delete files."""
+_APPEND = "append"
+"""The operation of a snapshot that only adds rows."""
 _PROPERTIES = {
     # No engine knows this format, so an engine that is about to write a file fails.
     "write.format.default": "eoslog",
@@ -330,7 +332,7 @@ class IcebergLog(TableLog):
         last = table.published(store_id)
         return self._put(
             description.model_copy(update={"properties": properties, "table_schema": schema}),
-            "delete" if is_announced else "append",
+            "delete" if is_announced else _APPEND,
             published={STORE: store_id, SLOT: str(max(0, NO_SLOT if last is None else last.slot))},
             time_ms=time_ms,
             added=[],
@@ -450,15 +452,18 @@ class IcebergLog(TableLog):
         """Return the earlier snapshots that the next version lists.
 
         A snapshot was the newest one until the time of the next one. It is listed for ``RETENTION_MS`` after this time.
+        The last snapshot that added rows is listed for longer, and so are those after it: a stream of Spark that has
+        read all rows stands there, and the next version continues it.
         """
         if self._table.metadata is None:
             return []
         own = self._own(self._table.metadata)
-        last = len(own) - 1
+        newest = len(own) - 1
+        last_append = max((number for number, each in enumerate(own) if each.operation == _APPEND), default=newest)
         kept = [
             each
             for number, each in enumerate(own)
-            if number == last or own[number + 1].timestamp_ms >= time_ms - RETENTION_MS
+            if number >= last_append or own[number + 1].timestamp_ms >= time_ms - RETENTION_MS
         ]
         return kept[1 - MOST_SNAPSHOTS :]
 
@@ -577,7 +582,7 @@ def _with_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list
 def _operation(change: Change, *, is_foreign: bool) -> str:
     """Return Iceberg's name of a version's operation. A stream takes the files of ``append`` and skips ``replace``."""
     if not change.removed and not is_foreign:
-        return "append"
+        return _APPEND
     if change.removes_rows or change.new_files or is_foreign:
         return "overwrite" if change.added or not change.removed else "delete"
     return "replace"

@@ -51,6 +51,11 @@ class Snapshot(_Part):
         return found if _STORE_ID.fullmatch(found) and _SLOT.fullmatch(self.summary.get(SLOT, "")) else None
 
     @property
+    def operation(self) -> str | None:
+        """What the snapshot did, in Iceberg's words, such as ``append``."""
+        return self.summary.get("operation")
+
+    @property
     def published(self) -> Published:
         """The slot that the snapshot shows. The snapshot has a store id."""
         return Published(int(self.summary[SLOT]), self.timestamp_ms)

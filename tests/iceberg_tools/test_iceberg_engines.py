@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 
 import eoslog
 from eoslog import TopicConfig
+from eoslog.iceberg import iceberg_log
 from eoslog.maintenance.publication import Publisher
+from eoslog.maintenance.sealing import seal_segments
 from tests.iceberg_tables import check_iceberg_versions, iceberg_versions, newest_version
 from tests.iceberg_tools.engines import (
     by_duckdb,
@@ -133,6 +135,28 @@ def test_a_stream_that_skips_removals_gets_every_other_row_once(tmp_path: Path, 
     assert {table.operation for table in found} & {"delete", "overwrite"}
 
 
+def test_a_stream_that_has_read_all_rows_continues_after_a_pause_longer_than_the_retention(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, root = history_at(tmp_path / "store", 3)
+    out = str(tmp_path / "out")
+    history.run(40, removes=False)
+    take_available(spark, root, out, tmp_path)
+    seal_segments(history.store)
+    assert history.store.admin.compact_files("t").compacted
+    history.store.admin.publish("t")
+    take_available(spark, root, out, tmp_path)
+    monkeypatch.setattr(iceberg_log, "RETENTION_MS", 0)
+
+    with history.store.producer() as producer:
+        producer.send_table("t", pa.table({"key": [1], "text": ["late"], "at": pa.nulls(1, COLUMNS.field("at").type)}))
+    history.store.admin.publish("t")
+    take_available(spark, root, out, tmp_path)
+
+    *_, (_, rows) = history.snapshots()
+    assert taken(spark, out) == [row[:2] for row in rows]
+
+
 def stream(spark: SparkSession, root: str, out: str, directory: Path, **options: str) -> None:
     """Take all new snapshots of a table."""
     (
@@ -145,6 +169,24 @@ def stream(spark: SparkSession, root: str, out: str, directory: Path, **options:
         .start(out)
         .awaitTermination(120)
     )
+
+
+def take_available(spark: SparkSession, root: str, out: str, directory: Path) -> None:
+    """Do the same as ``stream``, in the way of a stream that runs for ever.
+
+    With the trigger ``availableNow`` Iceberg's connector loads the first snapshot of the stream at each start.
+    """
+    query = (
+        spark.readStream.format("iceberg")
+        .load(root)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start(out)
+    )
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
 
 
 def taken(spark: SparkSession, out: str) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from datetime import UTC, date, datetime
@@ -295,6 +296,24 @@ def test_snapshots_and_their_objects_go_after_a_day(world: World, store: Store) 
     assert keys(store) == [0, 1, 2, 3]
     for snapshot in table.metadata["snapshots"]:
         assert manifests(store.object_store, snapshot)
+
+
+@pytest.mark.usefixtures("files_are_objects")
+def test_the_last_snapshot_with_new_rows_stays_for_streams_that_have_read_them(world: World, store: Store) -> None:
+    for key in range(4):
+        write(store, key)
+        store.admin.publish("t")
+    compact(store)
+    store.admin.publish("t")
+    world.pass_time(30 * DAY_MS)
+    write(store, 7)
+    store.admin.publish("t")
+
+    listed = newest_version(store.object_store, "t").metadata["snapshots"]
+
+    assert [each["summary"]["operation"] for each in listed] == ["append", "replace", "append"]
+    for earlier, later in itertools.pairwise(listed):
+        assert later["parent-snapshot-id"] == earlier["snapshot-id"]
 
 
 def test_metadata_stays_bounded_over_many_versions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

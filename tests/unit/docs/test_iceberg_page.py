@@ -9,6 +9,6 @@ from tests.pages import REPOSITORY, fenced_blocks, run_examples
 
 def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
     blocks = fenced_blocks(REPOSITORY / "docs/iceberg.md", "python")
-    assert len(blocks) == 2
+    assert len(blocks) == 3
 
     run_examples(blocks, tmp_path)

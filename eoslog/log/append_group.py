@@ -7,8 +7,8 @@ from typing import Any
 
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
 from eoslog.log.append_queue import Proposal, SentRequest, earliest_deadline
-from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.next_record import NextRecord, RecordLimits
+from eoslog.log.record_put import ConditionalAppend
 from eoslog.log.replica import Replica
 from eoslog.storage.environment import Environment
 

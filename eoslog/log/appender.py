@@ -15,11 +15,10 @@ from eoslog.errors import EosLogError, OutcomeLost
 from eoslog.log.announcements import Announcements
 from eoslog.log.append_group import AppendErrors, AppendGroup
 from eoslog.log.append_queue import AppendCounts, AppendQueue, Proposal, earliest_deadline
-from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.contention import Contention, RequestsOfOthers
 from eoslog.log.machine import Machine
 from eoslog.log.next_record import Base, NextRecord, RecordMaker, Validated
-from eoslog.log.record_put import PutResult, RecordPut
+from eoslog.log.record_put import ConditionalAppend, PutResult, RecordPut
 from eoslog.log.replica import Replica
 from eoslog.log.slots import entries_of
 from eoslog.storage import tracing

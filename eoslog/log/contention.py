@@ -15,9 +15,9 @@ from eoslog.log.announcements import Announcements
 from eoslog.log.append_client import LARGEST_REQUEST_BYTES, AppendClient
 from eoslog.log.append_group import AppendGroup
 from eoslog.log.append_queue import AppendCounts, OthersMessages, earliest_deadline
-from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, shared_entries
 from eoslog.log.messages import Message, OthersRequests
+from eoslog.log.record_put import ConditionalAppend
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.storage.environment import Environment

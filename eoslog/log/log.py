@@ -28,9 +28,9 @@ from eoslog.log.announcements import OwnService
 from eoslog.log.append_queue import AppendAttempts, OthersMessages, OwnCheckpoint, Proposal, SlotFence
 from eoslog.log.appender import Appender
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
-from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, Request
 from eoslog.log.messages import Message
+from eoslog.log.record_put import ConditionalAppend
 from eoslog.log.replica import LogConfig, Replica
 from eoslog.log.slots import (
     CheckpointEntry,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eoslog.log.conditional_append import ConditionalAppend
+from eoslog.log.record_put import ConditionalAppend
 from tests.simulation.plan import Plan
 from tests.simulation.shrinking import Failure, failure_of, fewest, shrink
 

@@ -7,11 +7,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
-from eoslog.log import conditional_append
-from eoslog.log.conditional_append import ConditionalAppend
+from eoslog.log import record_put
 from eoslog.log.log import Log
 from eoslog.log.next_record import NextRecord
-from eoslog.log.record_put import PutResult, RecordPut
+from eoslog.log.record_put import ConditionalAppend, PutResult, RecordPut
 from eoslog.log.replica import Moment, Replica
 from eoslog.log.slots import SLOTS, SlotRecord, decode_line, decode_tail, first_line, slot_of, slot_path
 from eoslog.producer.transaction_manager import TransactionManager
@@ -113,7 +112,7 @@ def no_append_id_after_412() -> Iterator[None]:
     def without_append_id(line: bytes, slot: int) -> SlotRecord:
         return decode_line(line, slot).model_copy(update={"append_id": "0" * 32})
 
-    with method(conditional_append, "decode_line", without_append_id):
+    with method(record_put, "decode_line", without_append_id):
         yield
 
 

@@ -13,9 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from eoslog.errors import EosLogError, OutcomeLost
 from eoslog.log.announcements import Announcements
-from eoslog.log.append_group import AppendErrors, AppendGroup
 from eoslog.log.append_queue import AppendCounts, AppendQueue, Proposal, earliest_deadline
-from eoslog.log.contention import Contention, RequestsOfOthers
+from eoslog.log.contention import AppendErrors, AppendGroup, Contention, RequestsOfOthers
 from eoslog.log.machine import Machine
 from eoslog.log.next_record import Base, NextRecord, RecordMaker, Validated
 from eoslog.log.record_put import ConditionalAppend, PutResult, RecordPut

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
-from eoslog.log.append_group import AppendGroup
 from eoslog.log.append_queue import Proposal
-from eoslog.log.contention import Contention
+from eoslog.log.contention import AppendGroup, Contention
 from eoslog.log.machine import shared_entries
 from eoslog.log.next_record import NextRecord
 from eoslog.log.record_put import PutResult, RecordPut

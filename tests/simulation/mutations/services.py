@@ -10,8 +10,7 @@ from unittest import mock
 
 from eoslog.errors import EosLogError
 from eoslog.log.append_client import AppendClient
-from eoslog.log.append_group import AppendGroup
-from eoslog.log.contention import Contention
+from eoslog.log.contention import AppendGroup, Contention
 from eoslog.log.next_record import NextRecord
 from eoslog.log.record_put import PutResult
 from eoslog.log.replica import Replica

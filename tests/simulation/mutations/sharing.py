@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eoslog.errors import StoreUnavailable
-from eoslog.log.append_group import AppendErrors
 from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
+from eoslog.log.contention import AppendErrors
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import decode_line

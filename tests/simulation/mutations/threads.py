@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.errors import StoreUnavailable
-from eoslog.log.append_group import AppendErrors
 from eoslog.log.append_queue import Proposal
+from eoslog.log.contention import AppendErrors
 from eoslog.log.next_record import Base, NextRecord, SortedProposals, sort_proposals
 from eoslog.log.record_put import PutResult, RecordPut
 from eoslog.log.replica import Replica

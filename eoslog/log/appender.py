@@ -46,7 +46,6 @@ class Appender(Generic[S]):
             machine,
             environment,
             replica=replica,
-            conditional_append=conditional_append,
             announcements=self.announcements,
             counts=self.counts,
         )

@@ -21,6 +21,7 @@ from eoslog.log.next_record import NextRecord, RecordLimits
 from eoslog.log.record_put import ConditionalAppend
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
+from eoslog.storage.conditional_put import back_off
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, Turn
 from eoslog.storage.object_store import ObjectStore
@@ -179,14 +180,12 @@ class Contention:
         environment: Environment,
         *,
         replica: Replica[Any],
-        conditional_append: ConditionalAppend,
         announcements: Announcements,
         counts: AppendCounts,
     ) -> None:
         self._store = store
         self._environment = environment
         self._replica = replica
-        self._conditional_append = conditional_append
         self._announcements = announcements
         self._counts = counts
         self._shared = SharedCommits(store.url, environment, machine)
@@ -322,7 +321,7 @@ class Contention:
         """If another host should put the next record first, give it time for that."""
         if self._gives_way():
             group.read_tail()
-            self._conditional_append.back_off(_RACES_TO_GIVE_WAY)
+            back_off(self._environment, _RACES_TO_GIVE_WAY)
 
     def _gives_way(self) -> bool:
         """Return True if this process should let another host put the next record: its own host put the newest one.
@@ -360,7 +359,7 @@ class Contention:
         races = min(group.races, _LONGEST_RACE)
         # In a remote store the processes that lost a race read the winner's record for about the same time. The one
         # that lost the most races pauses least, so it puts first.
-        self._conditional_append.back_off(_LONGEST_RACE + 1 - races if self._store.is_remote else races)
+        back_off(self._environment, _LONGEST_RACE + 1 - races if self._store.is_remote else races)
         group.drop_settled()
         if group.pending and group.races > 1:
             # Other processes append faster than this one folds slot by slot.

@@ -11,7 +11,7 @@ from eoslog.log.append_queue import InFlight, OwnCheckpoint, earliest_deadline
 from eoslog.log.next_record import Base, NextRecord
 from eoslog.log.replica import Moment, Replica
 from eoslog.log.slots import SlotRecord, decode_line, first_line, slot_path
-from eoslog.storage.conditional_put import Lost, Unknown, Won, back_off, put_next, read_until_whole
+from eoslog.storage.conditional_put import Lost, Unknown, Won, put_next, read_until_whole
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -91,10 +91,6 @@ class ConditionalAppend:
             slot=slot,
             append_id=append_id,
         )
-
-    def back_off(self, attempt: int, deadline_ms: int | None = None) -> None:
-        """Wait before the next attempt, but not past the deadline."""
-        back_off(self._environment, attempt, deadline_ms)
 
     def _record_in(self, slot: int, deadline_ms: int | None) -> SlotRecord | None:
         """Return the record in a slot; None if the slot is empty."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eoslog.log import contention
 from eoslog.log.log import Log
 from tests.unit.log.ledger import Ledger, add
 from tests.unit.log.world import World, names, script
@@ -92,10 +93,10 @@ def test_a_local_store_needs_no_giving_way(world: World) -> None:
     assert gets_of_an_append(log, "next") == 0
 
 
-def test_the_writer_that_lost_most_races_pauses_least(world: World) -> None:
+def test_the_writer_that_lost_most_races_pauses_least(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     other, log = world.created(), remote(world.process())
     pauses: list[int] = []
-    log._conditional_append.back_off = lambda races, deadline_ms=None: pauses.append(races)  # type: ignore[method-assign]
+    monkeypatch.setattr(contention, "back_off", lambda environment, races: pauses.append(races))
     script(log).before.extend([lambda n=n: other.append(add(f"other{n}")) for n in range(7)])  # type: ignore[misc]
 
     log.append(add("own"))

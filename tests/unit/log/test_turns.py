@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
+from eoslog.log import contention
 from eoslog.log.log import Log
 from eoslog.log.slots import first_line, slot_path
 from eoslog.storage.environment import Environment
@@ -276,7 +277,9 @@ def test_a_process_of_which_a_part_was_appended_waits_for_its_turn_without_a_mes
     assert names(log) == ["created", "x", "other", "own"]
 
 
-def test_a_process_whose_requests_were_appended_after_a_lost_race_does_not_pause() -> None:
+def test_a_process_whose_requests_were_appended_after_a_lost_race_does_not_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World()
     other = world.created()
     log = world.process()
@@ -285,11 +288,11 @@ def test_a_process_whose_requests_were_appended_after_a_lost_race_does_not_pause
     script(log).before.extend([lambda: other.append(add("a")), lambda: other.append(add("b"))])
     pauses: list[int] = []
 
-    def back_off(attempt: int) -> None:
+    def back_off(environment: Environment, attempt: int) -> None:
         pauses.append(attempt)
         queue.is_first = False
 
-    log._conditional_append.back_off = back_off  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(contention, "back_off", back_off)
     queue.while_waiting = lambda: append_for(other, queue.sent)
 
     share(log, "x")

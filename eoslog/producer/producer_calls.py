@@ -1,13 +1,14 @@
-"""The rules of a producer's calls: the phase that allows a call, one call at a time, and its time limit."""
+"""The rules of a producer's calls: the phase that allows a call, one call at a time, its time limit, its span."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from enum import Enum
 from functools import wraps
 from inspect import signature
 from math import isnan
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from eoslog.errors import (
     AbortableError,
@@ -25,13 +26,17 @@ from eoslog.errors import (
     TransactionAbortable,
     UnsupportedFormat,
 )
-from eoslog.producer.transaction_span import TransactionSpan
 from eoslog.session.metrics import CALL_TIMES, CallTimes
 from eoslog.session.time_limits import LONGEST_WAIT_MS, TimeLimits
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.storage import tracing
 from eoslog.storage.calls import Call, Exclusive
 from eoslog.storage.environment import Environment
 from eoslog.storage.process import HomeProcess
 from eoslog.wording import quoted, without_code
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -201,6 +206,67 @@ def _advice(phase: ProducerPhase, call: str) -> str:
         _P.FATAL_ERROR: "close this producer and open another",
         _P.CLOSED: "open another producer",
     }[phase]
+
+
+class TransactionSpan:
+    """The span of a producer's transaction, from ``begin_transaction`` to its end, over all calls and threads.
+
+    Without a tracer provider nothing is recorded.
+    """
+
+    def __init__(self) -> None:
+        self._span: Span | None = None
+        self._error: EosLogError | None = None
+        """The error that has failed the transaction."""
+        self._within: AbstractContextManager[Any] | None = None
+        """The call in which the span is current."""
+
+    def begin(self, url: str, transactional_id: str | None, identity: ProducerIdentity | None) -> None:
+        """Start the span of a transaction. It becomes current with the next call."""
+        self._error = None
+        described = {
+            "eoslog.store": url,
+            "eoslog.transactional_id": transactional_id,
+            "eoslog.producer_id": None if identity is None else identity.producer_id,
+            "eoslog.producer_epoch": None if identity is None else identity.producer_epoch,
+        }
+        self._span = tracing.start("transaction", tracing.MESSAGING | described)
+
+    def enter(self) -> None:
+        """Make the span current for a call in this thread."""
+        if self._span is not None:
+            self._within = tracing.within(self._span)
+            self._within.__enter__()
+
+    def leave(self) -> None:
+        """End the call: the span that was current before is current again."""
+        if self._within is not None:
+            within, self._within = self._within, None
+            within.__exit__(None, None, None)
+
+    def describe(self, topics: Iterable[str], rows: Callable[[], int]) -> None:
+        """Add the transaction's topics and number of rows, unless it has none."""
+        if self._span is not None and (count := rows()):
+            tracing.describe(self._span, tracing.rows_of(topics, count))
+
+    def fail(self, error: EosLogError) -> None:
+        """Remember the error that has failed the transaction."""
+        self._error = error
+
+    def end(self, outcome: str) -> None:
+        """End the span.
+
+        Args:
+            outcome: ``committed``; ``replayed`` if the version was committed before; ``aborted``; ``failed`` if the
+                producer has failed; ``prepared`` or ``open`` if the producer is closed before the transaction ends.
+        """
+        span, self._span = self._span, None
+        if span is None:
+            return
+        tracing.describe(span, {"eoslog.outcome": outcome})
+        if outcome in ("aborted", "failed", "open"):
+            tracing.fail(span, self._error or outcome)
+        tracing.end(span)
 
 
 class Outcome(NamedTuple):

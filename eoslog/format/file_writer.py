@@ -259,17 +259,14 @@ class DataFileWriter:
         self._new_name = new_name
         self._buffer_bytes = buffer_bytes
         self._buffers: dict[tuple[str, int], _Buffer] = {}
-        self._bytes = 0
+        self.buffered_bytes = 0
+        """Bytes of the collected rows."""
         self._loose_bytes = 0
         """Bytes of the rows added since ``_release_input`` last copied the buffers."""
 
     @property
     def buffered_rows(self) -> int:
         return sum(buffer.rows for buffer in self._buffers.values())
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._bytes
 
     def append(self, target: TopicTarget, partition: int, rows: pa.Table, append_time_ms: int) -> list[WrittenFile]:
         """Add rows of one partition, in the topic's own schema. Return the files uploaded to free memory."""
@@ -287,13 +284,13 @@ class DataFileWriter:
         buffer.tables.append(rows)
         buffer.rows += rows.num_rows
         buffer.bytes += size
-        self._bytes += size
+        self.buffered_bytes += size
         self._loose_bytes += size
 
     def make_room(self, append_time_ms: int) -> list[WrittenFile]:
         """Upload the largest buffers until at most ``buffer_bytes`` are left. After an error rows stay collected."""
         keys = [key for key, buffer in self._buffers.items() if buffer.rows > _LARGEST_FILE_ROWS]
-        excess = self._bytes - self._buffer_bytes - sum(self._buffers[key].bytes for key in keys)
+        excess = self.buffered_bytes - self._buffer_bytes - sum(self._buffers[key].bytes for key in keys)
         if excess > 0:
             for key in sorted(self._buffers.keys() - set(keys), key=lambda key: -self._buffers[key].bytes):
                 keys.append(key)
@@ -328,7 +325,7 @@ class DataFileWriter:
     def discard(self) -> None:
         """Drop the collected rows without uploading them."""
         self._buffers.clear()
-        self._bytes = 0
+        self.buffered_bytes = 0
         self._loose_bytes = 0
 
     def _release_input(self) -> None:
@@ -343,7 +340,7 @@ class DataFileWriter:
         buffers = [self._buffers[key] for key in keys]
         written = self.write([buffer.new_file() for buffer in buffers if buffer.rows], append_time_ms, placement)
         for key in keys:
-            self._bytes -= self._buffers.pop(key).bytes
+            self.buffered_bytes -= self._buffers.pop(key).bytes
         return written
 
     def write(
@@ -411,6 +408,8 @@ class DataFileWriter:
             may_share: the files that may share objects. A single file is an object of its own.
             own: further files that are objects of their own.
         """
+        if not may_share and not own:
+            return []
         groups = list(limited_groups(may_share, Limit(lambda file: file.length, MOST_SHARED_BYTES)))
         own = [*own, *(file for group in groups if len(group) == 1 for file in group)]
         groups = [group for group in groups if len(group) > 1]

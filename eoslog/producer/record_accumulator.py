@@ -76,11 +76,6 @@ class RecordAccumulator:
             or self._most_records >= _MOST_RECORDS_NOT_ENCODED
         )
 
-    @property
-    def has_many_records(self) -> bool:
-        """True if a partition has so many records that they should be encoded."""
-        return self._most_records >= _MOST_RECORDS_NOT_ENCODED
-
     def sticky_partition(self, topic: Topic) -> int:
         """Return the partition of rows without a key until the next upload."""
         return self._sticky % topic.partitions
@@ -132,7 +127,7 @@ class RecordAccumulator:
         Raises:
             UnknownTopicOrPartition: a topic was deleted meanwhile.
         """
-        if self.has_many_records:
+        if self._most_records >= _MOST_RECORDS_NOT_ENCODED:
             self._encode()
 
     def upload_for_room(self) -> None:

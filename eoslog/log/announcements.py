@@ -7,7 +7,6 @@ from typing import Any
 
 from eoslog.log.replica import Replica
 from eoslog.log.slots import AppendServiceAnnouncement
-from eoslog.storage.object_store import ObjectStore
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,9 @@ class OwnService:
 class Announcements:
     """The announcements in the records that this process reads and puts."""
 
-    def __init__(self, store: ObjectStore, replica: Replica[Any]) -> None:
+    def __init__(self, replica: Replica[Any]) -> None:
         self.own_service: OwnService | None = None
         """The append service of this process; None if it runs none."""
-        self._clock = store.clock
         self._replica = replica
 
     def of_another_process(self) -> AppendServiceAnnouncement | None:
@@ -50,10 +48,13 @@ class Announcements:
         found, own = self._replica.append_service, self.own_service
         return None if found is None or (own is not None and found.service_id == own.service_id) else found
 
-    def next(self) -> AppendServiceAnnouncement | None:
-        """Return the append service that the next record announces."""
+    def next(self, now_ms: int) -> AppendServiceAnnouncement | None:
+        """Return the append service that the next record announces.
+
+        Args:
+            now_ms: the time of the record (ms by the store's clock).
+        """
         found, own = self._replica.append_service, self.own_service
-        now_ms = self._clock.now_ms()
         if found is not None and not found.is_current(now_ms):
             found = None
         if own is None or (found is not None and found.service_id not in (own.service_id, own.replaces)):

@@ -40,7 +40,7 @@ class Appender(Generic[S]):
         conditional_append: ConditionalAppend,
     ) -> None:
         self.counts = AppendCounts()
-        self.announcements = Announcements(store, replica)
+        self.announcements = Announcements(replica)
         self._contention = Contention(
             store,
             machine,

@@ -167,16 +167,17 @@ class RecordMaker(Generic[S]):
         this.later += pending[limits.proposals :]
         if not this.taken:
             return Validated(base, this, None)
+        now_ms = self._store.clock.now_ms()
         if limits.with_overdue:
             # Add the aborts last. The producer of an overdue transaction may end it in this same record, and then the
             # producer's outcome counts.
-            self._machine.add_overdue(draft, self._store.clock.now_ms())
+            self._machine.add_overdue(draft, now_ms)
         slot_record = SlotRecord(
             requests=tuple(included + _own_requests(this.taken)) or None,
             slot=replica.slot + 1,
             append_id=append_id,
             prev=replica.append_id,
-            append_service=self._announcements.next(),
+            append_service=self._announcements.next(now_ms),
             checkpoint=replica.checkpoint,
             previous_checkpoint=replica.previous_checkpoint,
             entries=tuple(map(self._machine.encode_entry, draft.entries)) + _checkpoint_entries(this.taken),

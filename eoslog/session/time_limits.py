@@ -65,11 +65,11 @@ class TimeLimits:
 
     def remaining_for_delivery_ms(self) -> int:
         """Return the remaining time of the call and of the waiting rows, whichever is shorter (ms), at least 0."""
-        began_ms = self._delivery_began_ms
-        if began_ms is None:
-            return self.remaining_ms()
-        rows_ms = began_ms + self._delivery_timeout_ms - self._environment.monotonic_ms()
-        return max(0, min(self.remaining_ms(), rows_ms))
+        now_ms = self._environment.monotonic_ms()
+        ends_ms = self._call_ends_ms or now_ms
+        if self._delivery_began_ms is not None:
+            ends_ms = min(ends_ms, self._delivery_began_ms + self._delivery_timeout_ms)
+        return max(0, ends_ms - now_ms)
 
     def repeat(self, step: Callable[[], T]) -> T:
         """Run a step at least once, and repeat it after retriable errors until it succeeds or the time is over.

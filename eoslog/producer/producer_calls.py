@@ -98,12 +98,9 @@ class ProducerLifecycle:
     """The phase of one producer, and the error of a failed producer."""
 
     def __init__(self) -> None:
-        self._phase = ProducerPhase.UNINITIALIZED
+        self.phase = ProducerPhase.UNINITIALIZED
+        """Only the methods below change it."""
         self._error: EosLogError | None = None
-
-    @property
-    def phase(self) -> ProducerPhase:
-        return self._phase
 
     @property
     def has_failed(self) -> bool:
@@ -122,12 +119,12 @@ class ProducerLifecycle:
             IllegalState: ``call`` is not allowed now. Nothing changes.
         """
         self.check_may_enter(phase, call)
-        self._phase = phase
+        self.phase = phase
 
     def check_may_enter(self, phase: ProducerPhase, call: str) -> None:
         """Raises: IllegalState: ``call`` is not allowed now."""
-        if self._phase not in VALID_PREVIOUS_PHASES[phase]:
-            raise _illegal(self._phase, call)
+        if self.phase not in VALID_PREVIOUS_PHASES[phase]:
+            raise _illegal(self.phase, call)
 
     def arrive(self, phase: ProducerPhase) -> None:
         """Enter the phase that follows an answer.
@@ -135,27 +132,27 @@ class ProducerLifecycle:
         Raises:
             IllegalState: the transition is not allowed. This is a bug of the producer, and it must be closed.
         """
-        if self._phase not in VALID_PREVIOUS_PHASES[phase]:
-            self._error = IllegalState(f"the producer went from {self._phase.value} to {phase.value}: close it")
-            self._phase = ProducerPhase.FATAL_ERROR
+        if self.phase not in VALID_PREVIOUS_PHASES[phase]:
+            self._error = IllegalState(f"the producer went from {self.phase.value} to {phase.value}: close it")
+            self.phase = ProducerPhase.FATAL_ERROR
             raise self._error
-        self._phase = phase
+        self.phase = phase
 
     def fail(self, error: EosLogError, *, holds_prepared: bool = False) -> None:
         """Remember an error that a repetition cannot overcome. It fails the transaction, or else the producer."""
         if ends_the_producer(error):
-            self._phase = ProducerPhase.FATAL_ERROR
+            self.phase = ProducerPhase.FATAL_ERROR
         elif holds_prepared and not isinstance(error, AbortableError):
             # The outcome of a prepared transaction is decided elsewhere, so this error must not force an abort.
-            self._phase = ProducerPhase.PREPARED
-        elif self._phase in _IN_TRANSACTION:
-            self._phase = ProducerPhase.ABORTABLE_ERROR
-        elif self._phase in _REPEATABLE and isinstance(error, StoreAccessDenied):
+            self.phase = ProducerPhase.PREPARED
+        elif self.phase in _IN_TRANSACTION:
+            self.phase = ProducerPhase.ABORTABLE_ERROR
+        elif self.phase in _REPEATABLE and isinstance(error, StoreAccessDenied):
             # The object store refused the request, for example because its disk is full. The cause may go away, so the
             # same call may be repeated.
             return
         else:
-            self._phase = ProducerPhase.FATAL_ERROR
+            self.phase = ProducerPhase.FATAL_ERROR
         self._error = error
 
     def check_not_fatal(self) -> None:
@@ -171,7 +168,7 @@ class ProducerLifecycle:
     def check_prepared(self, call: str, holds_prepared: bool) -> None:
         """Raises: IllegalState: ``call`` needs a prepared transaction."""
         if not holds_prepared:
-            raise _illegal(self._phase, call)
+            raise _illegal(self.phase, call)
 
     def check_in_transaction(self, call: str) -> None:
         """Raises: IllegalState: ``call`` needs an open transaction."""

@@ -34,7 +34,7 @@ LEGAL = {(before, after) for after, allowed in VALID_PREVIOUS_PHASES.items() for
 
 def lifecycle_in(phase: ProducerPhase) -> ProducerLifecycle:
     lifecycle = ProducerLifecycle()
-    lifecycle._phase = phase
+    lifecycle.phase = phase
     return lifecycle
 
 

@@ -38,12 +38,6 @@ Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 _KEY_TYPES = "a key is text, binary, boolean, a signed integer, a float, a date or a timestamp"
 
 
-def murmur2(key: bytes) -> int:
-    """Return the signed 32-bit hash of a key, as Kafka's ``Utils.murmur2``."""
-    value = _murmur2(key)
-    return value - (1 << 32) if value > _POSITIVE else value
-
-
 def partition_for_key(key: bytes, partitions: int) -> int:
     """Return the partition that Kafka's default partitioner chooses for a serialized key."""
     return (_murmur2(key) & _POSITIVE) % partitions

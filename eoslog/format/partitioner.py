@@ -71,21 +71,6 @@ def partitions_for_key_columns(columns: Sequence[Column], partitions: int) -> np
     return np.concatenate(found) if found else np.empty(0, np.int32)
 
 
-def key_bytes(columns: Sequence[Column]) -> list[bytes | None]:
-    """Return the key of each row as bytes; None where all its parts are null.
-
-    Args:
-        columns: the key columns of the same rows, in the topic's own types.
-
-    Raises:
-        UnsupportedSchema: a column of this type cannot be part of a key.
-    """
-    found: list[bytes | None] = []
-    for parts in _aligned_chunks(columns):
-        found += _keys(parts).to_pylist()
-    return found
-
-
 def _keys(parts: Sequence[pa.Array[Any]]) -> pa.LargeBinaryArray:
     """Return the key of each row; null where all its parts are null."""
     serialized = [_serialize(part) for part in parts]

@@ -100,7 +100,7 @@ class Appender(Generic[S]):
     def _append_group(self, proposals: list[Proposal]) -> None:
         """Settle proposals, record by record."""
         group = AppendGroup(proposals, self._replica, self._environment, self._errors)
-        while True:
+        while group.pending:
             self._contention.append_through_service(group)
             if not group.pending:
                 return

@@ -101,11 +101,6 @@ class AppendGroup:
         self._tail_slot = -1 if pending and pending[0].creates_log else None
         """The newest slot that this group has read or put; -1 before slot 0; None if it has done neither."""
 
-    @property
-    def deadline_ms(self) -> int | None:
-        """The earliest time at which a caller gives up (elapsed time, ms); None if none has a deadline."""
-        return earliest_deadline(self.pending)
-
     def read_tail(self) -> None:
         """Refresh the replica."""
         self._replica.refresh()
@@ -202,7 +197,7 @@ class Contention:
 
         Nothing depends on the service. If it does not answer, this process appends the proposals itself.
         """
-        if not group.pending or not self.reaches_service():
+        if not self.reaches_service():
             return
         unsent = [each for each in group.pending if each.sent is None and shared_entries(each.content)]
         if not unsent:
@@ -254,7 +249,7 @@ class Contention:
         if queue is None or not self._replica.is_open or self._announcements.own_service is not None:
             yield self._requests_of_others(group)
             return
-        with queue.turn(group.deadline_ms) as turn:
+        with queue.turn(earliest_deadline(group.pending)) as turn:
             if not turn.begin() and self._is_overtaken(turn, group):
                 self._environment.reached("log.shared.appended_by_another")
                 group.drop_settled()

@@ -15,7 +15,7 @@ from eoslog.format import data_file
 from eoslog.format.data_file import DataFile, encode_data_file
 from eoslog.format.statistics import UNKNOWN, encode_statistics
 from eoslog.format.topic_schemas import encode_schema
-from eoslog.read.batch_bounds import may_be_wanted
+from eoslog.read.planner import may_be_wanted
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
 from eoslog.read.predicate_text import compile_predicate

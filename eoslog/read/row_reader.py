@@ -131,18 +131,19 @@ def _ahead(
         size: how many bytes a task needs. Large tasks do not run together. The caller's thread runs tasks of 0 bytes.
         is_done: returns True for a task that holds its bytes already. The caller's thread runs it, too.
     """
-    waiting = deque[tuple[_Task, Future[_Result]]]()
+    waiting = deque[tuple[_Task, int, Future[_Result]]]()
     taken = 0
     for task in tasks:
         needed = size(task)
         taken += needed
-        while waiting and (len(waiting) == most or taken > _BYTES_AT_ONCE or waiting[0][1].done()):
-            first, future = waiting.popleft()
+        while waiting and (len(waiting) == most or taken > _BYTES_AT_ONCE or waiting[0][2].done()):
+            first, freed, future = waiting.popleft()
             yield first, future.result()
-            taken -= size(first)
-        waiting.append((task, _submitted(pool, run, task) if needed and not is_done(task) else _done(run, task)))
+            taken -= freed
+        future = _submitted(pool, run, task) if needed and not is_done(task) else _done(run, task)
+        waiting.append((task, needed, future))
     while waiting:
-        first, future = waiting.popleft()
+        first, _, future = waiting.popleft()
         yield first, future.result()
 
 

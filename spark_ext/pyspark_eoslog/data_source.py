@@ -66,8 +66,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> EosLogStreamReader:  # noqa: N802 - Spark's name
         from eoslog.errors import EosLogError
-        from pyspark_eoslog.stream.refused_stream import RefusedStream
-        from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
+        from pyspark_eoslog.stream.stream_reader import EosLogStreamReader, RefusedStream
 
         try:
             return EosLogStreamReader(self._options(), schema)

@@ -478,20 +478,14 @@ class Producer:
         if self._sender.needs_room:
             # Make room before the rows are added: if this fails, the call has added nothing.
             self._deliver(self._sender.make_room)
-        known = self._known_topic(topic) or self._sender.topic_before(topic)
+        known = self._sender.known_topic(topic)
         return known or self._calls.exclusive.run(lambda: self._limits.repeat(lambda: self._sender.find_topic(topic)))
 
     def _admitted(self, topic: str) -> Topic | None:
         """Return the topic if it is known and rows can be added without any other step; otherwise None."""
-        if self._calls.is_to_be_closed or self._sender.needs_room:
+        if self._calls.is_to_be_closed or self._unreported is not None or self._sender.needs_room:
             return None
-        return self._known_topic(topic)
-
-    def _known_topic(self, name: str) -> Topic | None:
-        try:
-            return self._sender.topics.get(name)
-        except TypeError:
-            return None  # The name is not hashable. The search for the topic raises the error that says so.
+        return self._sender.known_topic(topic)
 
     @producer_call
     def flush(self, timeout: float | None = None) -> None:

@@ -301,15 +301,22 @@ class Sender:
         """Upload all staged files. Raises: RetriableError"""
         self._accumulator.upload_all()
 
-    def topic_before(self, name: str) -> Topic | None:
-        """Return a topic that the last transaction used, if the known state still has it. Remember it in ``topics``.
+    def known_topic(self, name: str) -> Topic | None:
+        """Return a topic that this transaction has used. Or return one of the last transaction, if it is unchanged.
 
         The call takes no lock, so it needs no step in a thread of the library.
+
+        Returns:
+            None if the topic must be found (``find_topic``), which also reports a name that is no string.
         """
-        found = self._topics_before.get(name) if isinstance(name, str) else None
-        if found is None or not has_topic(self._store, found):
+        if not isinstance(name, str):
             return None
-        self.topics[name] = found
+        found = self.topics.get(name)
+        if found is None:
+            found = self._topics_before.get(name)
+            if found is None or not has_topic(self._store, found):
+                return None
+            self.topics[name] = found
         return found
 
     def find_topic(self, name: str) -> Topic:

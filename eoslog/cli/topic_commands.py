@@ -11,6 +11,7 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eoslog.admin.group_admin import GroupPartition, describe_group
 from eoslog.admin.topic_admin import (
     ALL_DECIDED,
     PartitionDescription,
@@ -42,7 +43,6 @@ from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.session.description import shown_url
-from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import Partition
@@ -328,6 +328,8 @@ class _PartitionOfTopic(NamedTuple):
     partition: PartitionDescription
     found: OffsetAndTimestamp | None = None
     """The first record since the time that the user named."""
+    of_group: GroupPartition | None = None
+    """The offsets of the group that the user named; None if it has none in this partition, and no member."""
 
 
 @click.command(
@@ -342,34 +344,30 @@ def offsets(invocation: Invocation, topic: str | None, group: str | None, time: 
 
     These are the earliest offset, the last stable offset and the high watermark. read_committed shows rows below the
     last stable offset. LsoLag is the number of offsets that open transactions hold back. Lag is the number of offsets
-    below the last stable offset that the group has not read yet. OffsetForTime is the first committed record since
-    --time, which may cost a few requests for each partition.
+    below the high watermark that the group has not read yet, as in `eoslog groups describe`. OffsetForTime is the
+    first committed record since --time, which may cost a few requests for each partition.
     """
     store = invocation.store()
-    # The partitions are read later, so that no committed offset is beyond their ends.
-    known = {} if group is None else store.admin.list_consumer_group_offsets(group)
 
-    def snapshot(state: StoreState, slot: int) -> list[tuple[Topic, Partition]]:
+    def snapshot(state: StoreState, slot: int) -> tuple[list[tuple[Topic, Partition]], tuple[GroupPartition, ...]]:
         names = sorted(state.topic_ids) if topic is None else [topic]
         topics = [topic_named(state, name) for name in names]
-        return [(each, partition_of(state, place).copy()) for each in topics for place in each.partition_ids()]
+        partitions = [(each, partition_of(state, place).copy()) for each in topics for place in each.partition_ids()]
+        return partitions, () if group is None else describe_group(state, group).partitions
 
+    partitions, of_group = store.read(snapshot)
+    known = {each.topic_partition: each for each in of_group}
     rows = []
-    for each, partition in store.read(snapshot):
+    for each, partition in partitions:
         found = None
         if time is not None:
             found = offset_for_time(
                 store, each, partition, isolation=IsolationLevel.READ_COMMITTED, timestamp_ms=epoch_ms(time)
             )
-        rows.append(_PartitionOfTopic(each.topic, describe_partition(partition), found))
-
-    def committed(row: _PartitionOfTopic) -> int | None:
-        position: OffsetAndMetadata | None = known.get(TopicPartition(row.topic, row.partition.partition))
-        return None if position is None else position.offset
-
-    def lag(row: _PartitionOfTopic) -> int | None:
-        offset = committed(row)
-        return None if offset is None else max(0, row.partition.last_stable_offset - offset)
+        described = describe_partition(partition)
+        rows.append(
+            _PartitionOfTopic(each.topic, described, found, known.get(TopicPartition(each.topic, described.partition)))
+        )
 
     # A table for a group has no room for the less important columns. The user knows the name of a single topic.
     wide = "" if group is None else "?"
@@ -380,7 +378,10 @@ def offsets(invocation: Invocation, topic: str | None, group: str | None, time: 
         (f"LsoLag{wide}", lambda row: row.partition.high_watermark - row.partition.last_stable_offset),
     ]
     if group is not None:
-        columns += [("CommittedOffset", committed), ("Lag", lag)]
+        columns += [
+            ("CommittedOffset", lambda row: None if row.of_group is None else row.of_group.committed_offset),
+            ("Lag", lambda row: None if row.of_group is None else row.of_group.lag),
+        ]
     if time is not None:
         columns.append(("OffsetForTime", lambda row: None if row.found is None else row.found.offset))
     invocation.print_rows(Columns(*columns), rows, empty="the store has no topics")

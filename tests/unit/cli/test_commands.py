@@ -479,6 +479,19 @@ def test_offsets_show_how_far_a_group_is_behind(command: Command) -> None:
     assert command.ok("offsets", "t", "--group", "g").splitlines()[2].split()[-2:] == ["-", "-"]
 
 
+def test_the_lag_of_a_group_is_the_same_in_both_commands_while_a_transaction_is_open(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    (topic,) = store.admin.list_topics()
+    store.admin.alter_consumer_group_offsets("g", {eoslog.TopicPartition(topic, 0): 0})
+
+    described = command.json("groups", "describe", "g")
+    (row,) = command.json("offsets", topic, "--group", "g")
+
+    assert row["last_stable_offset"] < row["high_watermark"]
+    assert (row["committed_offset"], row["lag"]) == (0, described[0]["lag"]) == (0, row["high_watermark"])
+
+
 def test_a_store_is_described(command: Command, store: eoslog.Store, open_transaction: eoslog.Producer) -> None:
     described = command.json("describe")
 

@@ -7,11 +7,12 @@ import os
 import threading
 from calendar import timegm
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from eoslog.errors import InvalidOption, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.gcs_options import GcsOptions
 from eoslog.storage.http_connections import PARALLEL_REQUESTS, connections_to
+from eoslog.storage.http_options import check_address
 from eoslog.storage.http_store import Answer, Request
 from eoslog.storage.renewed_credentials import Clocks, Credentials, RenewedCredentials, call_named, mapped
 from eoslog.storage.xml_answers import detail_of_error
@@ -40,13 +41,11 @@ class GcsTransport:
         self._options = options
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(PARALLEL_REQUESTS)
-        emulator = os.environ.get(_EMULATOR)
-        if emulator and "://" not in emulator:
-            emulator = f"http://{emulator}"
+        emulator = _emulator()
         self._endpoint = (options.endpoint_url or emulator or _ENDPOINT).rstrip("/")
         # A server of tests takes every request, and must not see the credentials for the cloud.
         self._is_anonymous = options.anon or (
-            bool(emulator) and not (options.token or options.key_file or options.credentials)
+            _is_emulator(self._endpoint, emulator) and not (options.token or options.key_file or options.credentials)
         )
         self._connections = connections_to(
             self._endpoint,
@@ -147,6 +146,26 @@ class GcsTransport:
         return Credentials(
             {"token": self._library.token}, None if expiry is None else timegm(expiry.timetuple()) * 1000
         )
+
+
+def _emulator() -> str | None:
+    """Return the URL of the server for tests that the environment names; None if it names none."""
+    emulator = os.environ.get(_EMULATOR)
+    if not emulator:
+        return None
+    if "://" not in emulator:
+        emulator = f"http://{emulator}"
+    check_address(_EMULATOR, emulator, "give credentials as options")
+    return emulator
+
+
+def _is_emulator(endpoint: str, emulator: str | None) -> bool:
+    """Return True if an endpoint is the server for tests. Google's own servers are never one."""
+    if emulator is None:
+        return False
+    server = urlsplit(endpoint)
+    is_googles = f".{server.hostname}".endswith(".googleapis.com")
+    return server.netloc.lower() == urlsplit(emulator).netloc.lower() and not is_googles
 
 
 def _code_of(body: bytes) -> str:

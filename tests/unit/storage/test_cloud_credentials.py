@@ -19,6 +19,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from botocore.credentials import ReadOnlyCredentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from google.auth.exceptions import DefaultCredentialsError
 
 from eoslog.errors import InvalidOption, NotAStore, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.environment import Environment
@@ -231,6 +232,59 @@ def test_the_service_account_of_a_machine_or_workload_is_found(server: Server, m
 
     assert server.seen == ["secret-1"]
     assert any(path.endswith("/token") for path in server.asked)
+
+
+@pytest.mark.parametrize("emulator", ["127.0.0.1:9", "http://localhost:9", "https://storage.googleapis.com"])
+def test_only_the_server_for_tests_gets_anonymous_requests(
+    server: Server, monkeypatch: pytest.MonkeyPatch, emulator: str
+) -> None:
+    """A store at another server, which ``endpoint_url`` names, keeps its credentials."""
+    monkeypatch.setattr("google.auth.default", lambda scopes: (_FromEnvironment(), "project"))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
+    opened(server, "gs://b/p").put("a", b"x")
+    assert server.seen == ["secret-1"]
+
+    server.seen.clear()
+    server.accepted = ""
+    for name in (server.url, f"{server.url}/", server.url.removeprefix("http://")):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", name)
+        opened(server, "gs://b/p").put("a", b"x")
+        open_object_store("gs://b/p", Environment(), max_attempts="1").put("a", b"x")
+        opened(server, "gs://b/p", token="secret-1").put("a", b"x")
+    assert server.seen == ["", "", "secret-1"] * 3
+
+
+@pytest.mark.parametrize("emulator", ["https://storage.googleapis.com", "https://STORAGE.googleapis.com:443"])
+def test_the_cloud_never_gets_anonymous_requests_for_want_of_credentials(
+    monkeypatch: pytest.MonkeyPatch, emulator: str
+) -> None:
+    def none(scopes: object) -> None:
+        raise DefaultCredentialsError("no credentials")  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr("google.auth.default", none)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
+
+    with pytest.raises(StoreAccessDenied, match="there are no credentials"):
+        open_object_store("gs://b/p", Environment(), max_attempts="1").get("a")
+
+
+@pytest.mark.parametrize("emulator", ["http://[::1", "ftp://127.0.0.1", "http://me:hush@127.0.0.1"])
+def test_a_server_for_tests_has_an_http_address(monkeypatch: pytest.MonkeyPatch, emulator: str) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
+
+    with pytest.raises(InvalidOption, match="STORAGE_EMULATOR_HOST") as caught:
+        open_object_store("gs://b/p", Environment(), max_attempts="1").get("a")
+
+    assert "hush" not in str(caught.value)
+
+
+class _FromEnvironment:
+    """Credentials of google-auth."""
+
+    token = "secret-1"
+    expiry = None
+
+    def refresh(self, request: object) -> None: ...
 
 
 @pytest.mark.parametrize("options", [{"client_id": "mine"}, {}])

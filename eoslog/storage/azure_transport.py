@@ -57,6 +57,10 @@ def account_of(options: AzureOptions, host: str | None) -> AzureAccount:
     known = _account_of_environment()
     name = options.account or (host.partition(".")[0] if host is not None else None)
     endpoint = options.endpoint_url or (f"https://{host}" if host is not None else None)
+    if name is None and endpoint is not None:
+        # A server such as Azurite has the account in its path. Otherwise the server's name begins with the account.
+        parts = urlsplit(endpoint)
+        name = parts.path.strip("/").partition("/")[0] or (parts.hostname or "").partition(".")[0]
     if known is None or (name or known.name) != known.name:
         # The credentials of one account must not be sent to another one.
         known = None
@@ -64,10 +68,6 @@ def account_of(options: AzureOptions, host: str | None) -> AzureAccount:
         name = known.name
     if endpoint is None and known is not None:
         endpoint = known.endpoint
-    if name is None and endpoint is not None:
-        # A server such as Azurite has the account in its path. Otherwise the server's name begins with the account.
-        parts = urlsplit(endpoint)
-        name = parts.path.strip("/").partition("/")[0] or (parts.hostname or "").partition(".")[0]
     if name is None:
         raise InvalidOption(
             "the URL names no storage account. Write abfss://container@account.dfs.core.windows.net/prefix, or give "

@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth.exceptions import DefaultCredentialsError
 
 from eoslog.errors import InvalidOption, NotAStore, StoreAccessDenied, StoreUnavailable
+from eoslog.storage.azure_options import AzureOptions
+from eoslog.storage.azure_transport import account_of
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, PutOutcome
 from eoslog.storage.opening import open_object_store
@@ -334,6 +336,28 @@ def test_a_shared_access_signature_is_in_the_query_and_in_no_message(
     with pytest.raises(StoreUnavailable) as silent:
         gone.get("a")
     assert "hush" not in str(silent.value)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_sent"),
+    [
+        ("https://mine.blob.core.windows.net", True),
+        ("http://127.0.0.1:9/mine", True),
+        ("http://127.0.0.1:9/devstoreaccount1", False),
+        ("https://other.blob.core.windows.net", False),
+    ],
+)
+def test_the_environments_credentials_go_to_the_server_of_their_account_only(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, is_sent: bool
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=hush")
+
+    account = account_of(AzureOptions(endpoint_url=endpoint), None)
+
+    assert account.credentials == ({"sas_token": "sig=hush"} if is_sent else {})
+    assert account.endpoint == endpoint
 
 
 def test_directories_of_azure_are_no_objects(server: Server) -> None:

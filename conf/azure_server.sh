@@ -11,9 +11,9 @@
 #   azure_server.sh with COMMAND…   run a command that finds the server of .cache/azure, and stop it if it did not run
 #                                   before
 #
-# DIR is .cache/azure by default. DIR/environment (mode 600) sets AZURE_STORAGE_CONNECTION_STRING, by which eoslog and
-# Azure's own clients find the server; the account's random key stands nowhere else. The program is installed into
-# .cache/azure/npm.
+# DIR is .cache/azure by default, or below it (see directory_of). DIR/environment (mode 600) sets
+# AZURE_STORAGE_CONNECTION_STRING, by which eoslog and Azure's own clients find the server; the account's random key
+# stands nowhere else. The program is installed into .cache/azure/npm.
 set -euo pipefail
 
 version=3.37.0
@@ -22,14 +22,11 @@ account=eoslog
 container=eoslog
 repository=$(cd "$(dirname "$0")/.." && pwd)
 action=${1:-show}
-directory=$repository/.cache/azure
-if [ "$action" != with ] && [ -n "${2:-}" ]; then
-    mkdir -p "$2"
-    directory=$(cd "$2" && pwd)
-fi
 
 # shellcheck source=server_functions.sh
 . "$repository/conf/server_functions.sh"
+
+directory=$(directory_of azure "${2:-}")
 
 program() {
     local place=$repository/.cache/azure/npm/$version

@@ -10,8 +10,9 @@
 #   gcs_server.sh show [DIR]      say how to use it
 #   gcs_server.sh with COMMAND…   run a command that finds the server of .cache/gcs, and stop it if it did not run before
 #
-# DIR is .cache/gcs by default. DIR/environment sets STORAGE_EMULATOR_HOST, by which eoslog and Google's own clients find
-# the server. It takes every request, without credentials. The binary is built into .cache/gcs/bin.
+# DIR is .cache/gcs by default, or below it (see directory_of). DIR/environment sets STORAGE_EMULATOR_HOST, by which
+# eoslog and Google's own clients find the server. It takes every request, without credentials. The binary is built into
+# .cache/gcs/bin.
 set -euo pipefail
 
 module=github.com/fsouza/fake-gcs-server
@@ -20,14 +21,11 @@ checksum=h1:K03sAvbLvDz4hAynpCCUqnNRp+ik9JFSvHbkD/wTPOU=
 bucket=eoslog
 repository=$(cd "$(dirname "$0")/.." && pwd)
 action=${1:-show}
-directory=$repository/.cache/gcs
-if [ "$action" != with ] && [ -n "${2:-}" ]; then
-    mkdir -p "$2"
-    directory=$(cd "$2" && pwd)
-fi
 
 # shellcheck source=server_functions.sh
 . "$repository/conf/server_functions.sh"
+
+directory=$(directory_of gcs "${2:-}")
 
 binary() {
     local built=$repository/.cache/gcs/bin/$version/fake-gcs-server

@@ -11,20 +11,18 @@
 #   iceberg_catalog.sh with COMMAND…   run a command that finds the server of .cache/iceberg-catalog, and stop it if it
 #                                      did not run before
 #
-# DIR is .cache/iceberg-catalog by default. DIR/environment sets EOSLOG_ICEBERG__CATALOG_URI. The server takes every
-# request, without credentials, and listens on all addresses of this machine.
+# DIR is .cache/iceberg-catalog by default, or below it (see directory_of). DIR/environment sets
+# EOSLOG_ICEBERG__CATALOG_URI. The server takes every request, without credentials, and listens on all addresses of this
+# machine.
 set -euo pipefail
 
 repository=$(cd "$(dirname "$0")/.." && pwd)
 action=${1:-show}
-directory=$repository/.cache/iceberg-catalog
-if [ "$action" != with ] && [ -n "${2:-}" ]; then
-    mkdir -p "$2"
-    directory=$(cd "$2" && pwd)
-fi
 
 # shellcheck source=server_functions.sh
 . "$repository/conf/server_functions.sh"
+
+directory=$(directory_of iceberg-catalog "${2:-}")
 
 libraries() {
     local pom=$repository/tests/iceberg_catalog/pom.xml place

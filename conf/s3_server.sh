@@ -13,9 +13,10 @@
 #   s3_server.sh show [DIR]      say how to use it
 #   s3_server.sh with COMMAND…   run a command that finds the server of .cache/s3, and stop it if it did not run before
 #
-# DIR is .cache/s3 by default. DIR/environment (mode 600) sets the variables by which eoslog, Spark and any other client
-# of S3 find the server; its random credentials stand nowhere else. The binary is the one that EOSLOG_S3_SERVER names, or
-# `versitygw` on the PATH, or is built into .cache/s3/bin. See docs/operations.md for the servers that were compared.
+# DIR is .cache/s3 by default, or below it (see directory_of). DIR/environment (mode 600) sets the variables by which
+# eoslog, Spark and any other client of S3 find the server; its random credentials stand nowhere else. The binary is the
+# one that EOSLOG_S3_SERVER names, or `versitygw` on the PATH, or is built into .cache/s3/bin. See docs/operations.md
+# for the servers that were compared.
 set -euo pipefail
 
 module=github.com/versity/versitygw
@@ -24,14 +25,11 @@ checksum=h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc=
 bucket=eoslog
 repository=$(cd "$(dirname "$0")/.." && pwd)
 action=${1:-show}
-directory=$repository/.cache/s3
-if [ "$action" != with ] && [ -n "${2:-}" ]; then
-    mkdir -p "$2"
-    directory=$(cd "$2" && pwd)
-fi
 
 # shellcheck source=server_functions.sh
 . "$repository/conf/server_functions.sh"
+
+directory=$(directory_of s3 "${2:-}")
 
 binary() {
     local built=$repository/.cache/s3/bin/$version/versitygw

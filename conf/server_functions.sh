@@ -1,10 +1,23 @@
-# Functions of the scripts that run an object store on this machine. A script sets these variables first: $repository,
-# $action, and $directory, where the server keeps its data. It defines `start`, which launches the server and writes
+# Functions of the scripts that run an object store on this machine. A script sets these variables: $repository, $action,
+# and $directory, where the server keeps its data. It defines `start`, which launches the server and writes
 # $directory/environment, and `show`, which says how to use it.
 
 fail() {
     echo "$1" >&2
     exit 1
+}
+
+# directory_of NAME [DIR]: print where the server keeps its data: in DIR, by default in .cache/NAME. If .cache is a link,
+# other checkouts may have the same one. So the checkout has a directory of its own there.
+directory_of() {
+    if [ "$action" != with ] && [ -n "${2:-}" ]; then
+        mkdir -p "$2"
+        (cd "$2" && pwd)
+    elif [ -L "$repository/.cache" ]; then
+        echo "$repository/.cache/$1/of-$(basename "$repository")-$(echo "$repository" | cksum | cut -d ' ' -f 1)"
+    else
+        echo "$repository/.cache/$1"
+    fi
 }
 
 # install_with_go WHAT MODULE PACKAGE BINARY: build a Go module of the pinned $version and $checksum.
@@ -40,6 +53,8 @@ launch() {
     shift
     for _ in 1 2 3 4 5 6 7 8; do
         port=$((20000 + RANDOM % 12000))
+        # A server that starts slowly would be taken for the one that has the port.
+        ! (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || continue
         (cd "$directory/data" && exec "${@//%PORT%/$port}") </dev/null >"$directory/$name.log" 2>&1 &
         echo $! >"$directory/$name.pid"
         if answers "$port" "$name"; then
@@ -101,9 +116,17 @@ run_until_input_ends() {
     cat >/dev/null
 }
 
-# run_with NAME COMMAND…: run a command that finds the server, and stop the server if it did not run before.
+# run_with NAME COMMAND…: run a command that finds the server, and stop the server if it did not run before. A server of
+# another run ends with that run. So this one then has a server of its own, in a new directory that is removed.
 run_with() {
-    is_running "$1" || trap stop EXIT
+    mkdir -p "$directory"
+    if kill -0 "$(cat "$directory/run.pid" 2>/dev/null)" 2>/dev/null; then
+        directory=$(mktemp -d "$directory/run-XXXXXX")
+        trap 'stop; rm -rf "$directory"' EXIT
+    elif ! is_running "$1"; then
+        echo $$ >"$directory/run.pid"
+        trap 'stop; rm -f "$directory/run.pid"' EXIT
+    fi
     shift
     start
     # shellcheck source=/dev/null

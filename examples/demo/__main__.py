@@ -259,7 +259,7 @@ def main(place: str | None) -> int:
         console.print(f"[green]✓ exact[/green], in {time.monotonic() - started:.0f} s. Look around in {shown(url)}:")
         if place is not None:
             server = {"s3": "s3", "gs": "gcs", "az": "azure"}[place.partition("://")[0]]
-            console.print(f"  conf/{server}_server.sh start && . .cache/{server}/environment")
+            console.print(f"  conf/{server}_server.sh start, and the command for the environment that it prints")
         command = os.path.relpath(Path(sys.executable).with_name("eoslog"))
         console.print(f"  {command} --store {shown(url)} transactions list")
     return 1 if faults else 0

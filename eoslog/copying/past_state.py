@@ -3,10 +3,15 @@
 The state is the fold of the slots that follow a checkpoint, as verification folds them. The search reads the slots from
 the newest one downwards, and checks that each one continues the slot below. So it never folds a record that a paused
 process put under the name of a deleted slot.
+
+Slots above the wanted one may be damaged. The search passes over them, and requires an unbroken row of records from the
+wanted slot down to a checkpoint that belongs to the last of these records. A record that a paused process put is never
+in such a row: slots are deleted in ascending order, so the record below it was deleted, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from eoslog.errors import CorruptRecord, OffsetOutOfRange
@@ -14,8 +19,10 @@ from eoslog.log.slots import CheckpointReference, SlotRecord, records_backwards,
 from eoslog.read.time_travel import AsOf, iso_time
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.store_state import StoreState
 from eoslog.verification.log_checks import Fold, LoadedCheckpoint, load_checkpoint
+from eoslog.verification.slot_checks import runs
 
 
 class PastState(NamedTuple):
@@ -39,7 +46,9 @@ def past_state(source: Session, newest: int, as_of: AsOf) -> PastState:
     Raises:
         OffsetOutOfRange: the log no longer has a checkpoint at or below the slot together with all slots that follow
             this checkpoint. The message names the oldest slot that can be copied.
-        CorruptRecord, UnsupportedFormat: the log is damaged at or above the slot, or a newer version wrote it.
+        CorruptRecord: the log is damaged at the slot or between its checkpoint and the slot. For a time, also if it is
+            damaged above.
+        UnsupportedFormat: a newer version wrote the log.
     """
     return _Search(source, newest, as_of).run()
 
@@ -61,7 +70,7 @@ class _Search:
         """The oldest record that was read."""
 
     def run(self) -> PastState:
-        for record in records_backwards(self._store, self._newest):
+        for record in self._records():
             self._oldest = record
             for reference in (record.checkpoint, record.previous_checkpoint):
                 if reference is not None:
@@ -81,6 +90,27 @@ class _Search:
             fold.begin()
             return self._folded(fold)
         raise OffsetOutOfRange(self._refusal())
+
+    def _records(self) -> Iterator[SlotRecord]:
+        """Yield the records from the newest one downwards, without damaged ones above the wanted slot."""
+        wanted, newest = self._as_of.slot, self._newest
+        while True:
+            ended = newest
+            """The slot at which the records end: it is damaged or missing, or the record above does not continue it."""
+            try:
+                for record in records_backwards(self._store, newest):
+                    yield record
+                    ended = record.slot - 1
+                below = ended if ended < newest else newest - 1
+            except CorruptRecord:
+                below = ended - 1
+                if wanted is None or below < wanted:
+                    raise
+            if wanted is None or below < wanted:
+                return
+            newest = max((min(run.last, below) for run in runs(self._store) if run.first <= below), default=NO_SLOT)
+            if newest < wanted:
+                return
 
     def _is_later(self, record: SlotRecord) -> bool:
         """Return True if this record is surely after the wanted one."""

@@ -71,7 +71,7 @@ from eoslog.verification.findings import Finding, Kind, Progress, Severity, no_p
 from eoslog.verification.log_checks import SLOTS_OF_A_COPY
 from eoslog.verification.slot_checks import newest_slot
 from eoslog.verification.store_checks import fresh_session, verify
-from eoslog.wording import quoted
+from eoslog.wording import quoted, without_code
 
 _logger = logging.getLogger(__name__)
 _MOST_PLANS = 10
@@ -146,7 +146,8 @@ class StoreCopy:
                 another slot than the wanted one.
             InvalidOption: a slot and a timestamp are given, or the slot or the time is in the future.
             OffsetOutOfRange: the source no longer has the state, or the files, of the wanted slot.
-            CorruptRecord: the source is damaged. The target is no store then, or as it was before the update.
+            CorruptRecord: the source is damaged. The target is no store then, or as it was before the update. Damage
+                above a wanted slot does not matter.
             PutIfAbsentUnsupported: the target cannot hold a store.
             RetriableError: run the copy again.
         """
@@ -219,8 +220,15 @@ class StoreCopy:
         Raises:
             InvalidOption: a slot and a timestamp are given, or the slot or the time is in the future.
             OffsetOutOfRange: the source no longer has the state at the time.
+            CorruptRecord: the newest slot or a time is wanted, and the log is damaged.
         """
-        self._source_slot, log_time_ms = self._source.log.read(lambda state, slot: (slot, state.time_ms))
+        try:
+            self._source_slot, log_time_ms = self._source.log.read(lambda state, slot: (slot, state.time_ms))
+        except CorruptRecord:
+            if self._asked_slot is None:
+                raise
+            # The damage may be above the wanted slot. The log's time does not matter for a slot.
+            self._source_slot, log_time_ms = newest_slot(self._source.object_store), 0
         as_of = resolve(
             self._asked_slot,
             self._asked_ms,
@@ -263,13 +271,17 @@ class StoreCopy:
         """Return the message that the files of a slot are gone, with the oldest slot whose files are surely there."""
         # Vacuum deletes dropped files in the order of their drops, and then removes the pending deletions. So the slot
         # before the oldest pending deletion has all its files.
-        newest = self._source.log.read(lambda state, newest: (newest, state.pending_deletions))
+        gone = f"{self._source.url}: slot {slot} can no longer be copied: {dropped}"
+        try:
+            newest = self._source.log.read(lambda state, newest: (newest, state.pending_deletions))
+        except CorruptRecord as error:
+            return f"{gone}. The log is damaged above: {without_code(error)}. Choose a later slot below the damage"
         oldest = newest[1][0].slot - 1 if newest[1] else newest[0]
         if oldest <= slot:
             oldest = newest[0]
         return (
-            f"{self._source.url}: slot {slot} can no longer be copied: {dropped}. Slot {oldest} and later ones have "
-            "all their files: choose one of them. Or leave the slot or timestamp out to copy the newest one"
+            f"{gone}. Slot {oldest} and later ones have all their files: choose one of them. Or leave the slot or "
+            "timestamp out to copy the newest one"
         )
 
     def _complete_copy(self) -> CopyReport | None:

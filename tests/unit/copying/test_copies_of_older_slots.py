@@ -8,7 +8,7 @@ import pytest
 
 from eoslog import Store
 from eoslog.copying.store_copy import CopyReport
-from eoslog.errors import InvalidOption, InvalidRequest, NotAStore, OffsetOutOfRange
+from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, NotAStore, OffsetOutOfRange
 from eoslog.log.replica import CHECKPOINT_ENTRY, LogConfig
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_body, slot_path
@@ -321,6 +321,55 @@ def test_the_slots_below_an_invalid_record_are_copied(source: Store, place: Plac
     world.process().admin.copy(place.process(), slot=newest)
 
     check_copy(place.process(), states[newest], newest)
+
+
+@pytest.mark.parametrize("tail_bytes", [0, 64 << 10])
+@pytest.mark.parametrize("is_newest", [False, True])
+@pytest.mark.parametrize("harm", ["spoil", "lose", "replace"])
+def test_the_slots_below_damaged_ones_are_copied(
+    place: Place, world: World, tail_bytes: int, is_newest: bool, harm: str
+) -> None:
+    """If slots above the newest checkpoint are damaged, no process can open the log."""
+    source = opened(world, tail_bytes)
+    source.log.checkpoint()
+    send(source, b"first")
+    for number in range(12):
+        send(source, b"more %d" % number)
+    if not is_newest:
+        for _ in range(3):
+            source.log.checkpoint()
+            send(source, b"later")
+        for number in range(40):
+            send(source, b"last %d" % number)
+    states, records = states_of(source), records_of(source)
+    base = records[-1].checkpoint
+    assert base is not None
+    # Records repeat those before them, so more than a few are damaged.
+    damaged = range(len(records) - 9, len(records) - 1) if is_newest else range(base.slot - 14, base.slot - 6)
+    for slot in damaged:
+        if harm == "spoil":
+            source.object_store.put(slot_path(slot), b"{spoiled}\n")
+        elif harm == "lose":
+            source.object_store.delete([slot_path(slot)])
+        else:
+            other = records[slot].model_copy(update={"append_id": "f" * 32, "prev": "e" * 32})
+            source.object_store.put(slot_path(slot), slot_body(encode_line(other)))
+    newest_good = damaged[0] - 1
+
+    opened(world, tail_bytes).admin.copy(place.process(), slot=newest_good)
+
+    check_copy(place.process(), states[newest_good], newest_good)
+    with pytest.raises((CorruptRecord, OffsetOutOfRange)):
+        opened(world, 0).admin.copy(Place(world).process(), slot=damaged[0])
+
+
+def opened(world: World, tail_bytes: int) -> Store:
+    store = world.process()
+    assert isinstance(store.object_store, MemoryStore)
+    store.object_store.tail_bytes = tail_bytes
+    if not store.is_occupied():
+        busy_store(world)
+    return store
 
 
 def test_a_slot_or_a_time_of_the_past_is_given(source: Store, place: Place, world: World) -> None:

@@ -589,7 +589,11 @@ def _print_step(found: StepReport, *, as_json: bool) -> None:
     else:
         head = f"{time_shown(found.time_ms)} {found.step}, {duration_shown(found.duration_ms)}: "
         if error is None:
-            click.echo(head + (Line(found.did).text() or "nothing to do"))
+            did = dict(found.did)
+            if "unreadable_indexes" in did:
+                # The log has named each of them once.
+                did["unreadable_indexes"] = len(did["unreadable_indexes"])
+            click.echo(head + (Line(did).text() or "nothing to do"))
         else:
             click.secho(f"{head}error: {error}", fg="red", err=True)
     sys.stdout.flush()

@@ -298,6 +298,8 @@ class Coordinator:
         self._offsets_retention_ms = offsets_retention_ms
         self._staged_max_age_ms = staged_max_age_ms
         self._deleted_file_retention_ms = deleted_file_retention_ms
+        self._unreadable_indexes: frozenset[str] = frozenset()
+        """The paths of the indexes that the last vacuum could not read."""
 
     def __repr__(self) -> str:
         return f"Coordinator({self._store.url!r})"
@@ -489,11 +491,14 @@ class Coordinator:
         """Delete files that no entry names and that no later entry can name."""
         store = self._store
         store.describe()
-        return vacuum(
+        report = vacuum(
             store,
             staged_max_age_ms=self._staged_max_age_ms,
             deleted_file_retention_ms=self._deleted_file_retention_ms,
+            known_unreadable=self._unreadable_indexes,
         )
+        self._unreadable_indexes = frozenset(report.unreadable_indexes)
+        return report
 
     def delete_old_slots(self) -> tuple[int, int]:
         """Delete expired slots and objects of old checkpoints. Return the number of each."""

@@ -69,6 +69,7 @@ def vacuum(
     staged_max_age_ms: int = STAGED_MAX_AGE_MS,
     deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
     dry_run: bool = False,
+    known_unreadable: Collection[str] = (),
 ) -> VacuumReport:
     """Delete old files that no entry names, and files that entries dropped long enough ago.
 
@@ -79,6 +80,8 @@ def vacuum(
         deleted_file_retention_ms: delete dropped files this long after the drop (ms). Plans made before the drop
             still need them. Less than an hour logs a warning.
         dry_run: only report the files.
+        known_unreadable: paths of indexes that the caller knows to be missing or damaged. The log names the others, and
+            the number of these.
 
     Returns:
         The files that were deleted, or would be deleted in a dry run.
@@ -107,7 +110,7 @@ def vacuum(
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
         now_ms = min(now_ms, _newest_slot_ms(session))
     state = log.read(lambda state, slot: state.frozen_copy())
-    referenced = _ReferencedFiles(store, state)
+    referenced = _ReferencedFiles(store, state, known_unreadable)
     report = VacuumReport(horizon_ms, dry_run, unreadable_indexes=referenced.unreadable_indexes)
     expired = _past_retention(store, state.pending_deletions, now_ms - deleted_file_retention_ms)
     waiting_deletions = state.pending_deletions[len(expired) :]
@@ -290,7 +293,11 @@ def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
 class _ReferencedFiles:
     """The files and shared objects that a state names."""
 
-    def __init__(self, store: ObjectStore, state: StoreState) -> None:
+    def __init__(self, store: ObjectStore, state: StoreState, known_unreadable: Collection[str]) -> None:
+        """
+        Args:
+            known_unreadable: paths of indexes that were logged before.
+        """
         self.unreadable_indexes: list[str] = []
         self._paths = set(_files_in_state(state))
         unread: set[str] = set()
@@ -299,10 +306,15 @@ class _ReferencedFiles:
                 try:
                     self._paths.update(_in_segment(store, segment.index))
                 except CorruptRecord as error:
-                    _logger.warning("%s: vacuum keeps all files of a partition: %s", store.url, error)
+                    if segment.index.path not in known_unreadable:
+                        _logger.warning("%s: vacuum keeps all files of a partition: %s", store.url, error)
                     self.unreadable_indexes.append(segment.index.path)
                     unread.add(_partition_of(segment.index.path))
         self._unread = tuple(unread)
+        known = len(set(self.unreadable_indexes).intersection(known_unreadable))
+        if known:
+            still = "segment index is" if known == 1 else "segment indexes are"
+            _logger.warning("%s: vacuum keeps files of partitions: %d %s still unreadable", store.url, known, still)
 
     def may_name(self, path: str) -> bool:
         """Return True if the state names the file, or may name it: an index of its partition is missing or damaged."""

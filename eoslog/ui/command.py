@@ -156,9 +156,14 @@ def ui(
             print_json({"url": link})
         else:
             print_line(link)
-        once = " It works once." if isinstance(access, LinkAccess) else ""
+        if isinstance(access, LinkAccess):
+            opening = "Open this link in your browser. It works once."
+        elif isinstance(access, PasswordAccess):
+            opening = f"Users log in at {link}."
+        else:
+            opening = f"Users open {link} through the proxy."
         mode = "It may change the store." if allow_admin else "It only reads."
-        click.echo(f"Open this link in your browser.{once} {mode} Ctrl-C ends the console.", err=True)
+        click.echo(f"{opening} {mode} Ctrl-C ends the console.", err=True)
         if password_file is not None and not link.startswith(
             ("https:", "http://127.", "http://localhost", "http://[::1]")
         ):

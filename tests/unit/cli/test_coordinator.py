@@ -108,6 +108,7 @@ def test_an_index_that_vacuum_cannot_read_is_told(command: Command, store: eoslo
     (step,) = lines(command.ok("coordinator", "--once", "--step", "vacuum", "--json"))
 
     assert (step["step"], step["error"], step["unreadable_indexes"]) == ("vacuum", None, [path])
+    assert "unreadableIndexes: 1" in command.ok("coordinator", "--once", "--step", "vacuum")
     assert command.json("vacuum")["unreadable_indexes"] == [path]
     assert path in command.ok("vacuum", "--wide")
 

@@ -101,6 +101,37 @@ def test_vacuum_reports_the_indexes_that_it_cannot_read(store: Store, world: Wor
     assert report.did == {"unreadable_indexes": [sealed.index.path]}
 
 
+@pytest.mark.usefixtures("files_are_objects")
+def test_an_unreadable_index_is_logged_once_and_then_counted(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    store.admin.create_topic("s", config=TopicConfig(segment_batches=1))
+    with store.producer() as producer:
+        for number in range(2):
+            producer.send("s", b"%d" % number)
+            producer.flush()
+    first, second = (sealed.index.path for sealed in seal_segments(store))
+    body = store.object_store.get(first).body
+    coordinator = Coordinator(store)
+
+    def logged() -> tuple[int, int, str]:
+        caplog.clear()
+        coordinator.run_once(steps=["vacuum"])
+        text = "\n".join(each.getMessage() for each in caplog.records if "vacuum keeps" in each.getMessage())
+        return text.count(first), text.count(second), text
+
+    store.object_store.delete([first])
+    assert logged()[:2] == (1, 0)
+    store.object_store.delete([second])
+    assert logged()[:2] == (0, 1)
+    *named, text = logged()
+    assert named == [0, 0]
+    assert "2 segment indexes are still unreadable" in text
+    store.object_store.put(first, body)
+    assert "1 segment index is still unreadable" in logged()[2]
+    # An index that is damaged again is new.
+    store.object_store.delete([first])
+    assert logged()[:2] == (1, 0)
+
+
 def test_a_report_tells_time_and_requests(store: Store, world: World) -> None:
     begun(store, "dead", 0, transaction_timeout_ms=1_000)
     world.pass_time(2_000)

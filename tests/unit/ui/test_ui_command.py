@@ -105,7 +105,11 @@ def test_a_new_user_logs_in_to_a_console_of_several_stores(url: str, tmp_path: P
             page = browser.post(f"{link}login", data={"name": "ada", "password": "correct horse"})
         finally:
             process.kill()
+        assert process.stderr is not None
+        told = process.stderr.read()
 
+    assert "Open this link" not in told
+    assert f"Users log in at {link}." in told
     assert (page.status_code, str(page.url)) == (200, link)
     assert {"/stores/one/", "/stores/two/"} <= set(re.findall(r'href="([^"]+)"', page.text))
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Demo:
         self.work = PLACE / "work"
         self.work.mkdir(parents=True)
         self.url = url
+        self.is_local = "://" not in url
         self.store = eoslog.connect(self.url)
 
     def play(self) -> None:
@@ -134,6 +136,20 @@ class Demo:
         self.killed(sizes, before, after_slot=True)
         added = run("to the end")
         self.verdict.happened("driver restarted from its checkpoint", f"{added:,} rows more")
+        # The restarted driver has replayed the micro-batch whose slot was there. On a server this is enough, because
+        # most of the demo's time passes while drivers start.
+        if self.is_local:
+            self.replay(run)
+        total = self.rows_committed() - before
+        self.verdict.expect(total == flights.streamed.num_rows, f"the streaming query added {total} rows")
+        self.progress.remove_task(bar)
+
+    def replay(self, run: Callable[[str], int]) -> None:
+        """Have a new driver replay the last micro-batch, which the old one had finished.
+
+        Args:
+            run: runs the driver under a name, and returns the number of rows that it added.
+        """
         commits = self.work / "checkpoint/commits"
         last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
         last.unlink()
@@ -143,9 +159,6 @@ class Demo:
         self.verdict.happened(f"Spark's commit-log entry {last.name} deleted, driver restarted", f"{added} rows more")
         self.verdict.expect(added == 0, f"the replayed micro-batch added {added} rows")
         self.verdict.expect(self.newest_slot() == slot, "the replayed micro-batch wrote to the log")
-        total = self.rows_committed() - before
-        self.verdict.expect(total == flights.streamed.num_rows, f"the streaming query added {total} rows")
-        self.progress.remove_task(bar)
 
     def killed(self, sizes: list[int], before: int, *, after_slot: bool) -> None:
         """Note which micro-batch died, and that its rows are there if its slot is, and else none of them."""

@@ -121,14 +121,21 @@ class Run:
         """The variables with which a process finds the store."""
         found = {name: str(value) for name, value in SETTINGS.items()}
         if self.endpoint_url is not None:
-            section = {"s3": "S3", "gs": "GCS", "az": "AZURE"}[self.url.partition("://")[0]]
-            found[f"EOSLOG_{section}__ENDPOINT_URL"] = self.endpoint_url
+            variables = {
+                "s3": "EOSLOG_S3__ENDPOINT_URL",
+                # Requests to this server, which here is the network's proxy, are anonymous.
+                "gs": "STORAGE_EMULATOR_HOST",
+                "az": "EOSLOG_AZURE__ENDPOINT_URL",
+            }
+            found[variables[self.url.partition("://")[0]]] = self.endpoint_url
         return os.environ | found
 
     def connect(self, *, endpoint_url: str | None = None) -> eoslog.Store:
         """The store; by default as the environment says, else straight at a server."""
         options = {} if endpoint_url is None else {"endpoint_url": endpoint_url}
-        return eoslog.connect(self.url, **options)
+        if endpoint_url is not None and self.url.startswith("gs:"):
+            options["anon"] = "true"
+        return eoslog.connect(self.url, **options)  # type: ignore[arg-type]
 
 
 def make_topics(store: eoslog.Store) -> None:

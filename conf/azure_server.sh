@@ -95,6 +95,7 @@ show() {
     cat <<END
 A server for az:// runs with its data in $directory, with the container "$container". To use it:
   . $directory/environment
+  eoslog --store az://$container/quickstart topics create payments
   eoslog --store az://$container/quickstart describe
 END
 }

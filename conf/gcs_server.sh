@@ -60,6 +60,7 @@ show() {
     cat <<END
 A server for gs:// runs at $(sed -n 's/.*STORAGE_EMULATOR_HOST=//p' "$directory/environment"), with the bucket "$bucket". To use it:
   . $directory/environment
+  eoslog --store gs://$bucket/quickstart topics create payments
   eoslog --store gs://$bucket/quickstart describe
 END
 }

@@ -107,6 +107,7 @@ show() {
     cat <<EOF
 An S3 server runs at $(sed -n 's/.*AWS_ENDPOINT_URL=//p' "$directory/environment"), with the bucket "$bucket". To use it:
   . $directory/environment
+  eoslog --store s3://$bucket/quickstart topics create payments
   eoslog --store s3://$bucket/quickstart describe
 EOF
 }

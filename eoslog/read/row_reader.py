@@ -95,7 +95,9 @@ def read_rows(read: PartitionRead) -> Iterator[pa.RecordBatch]:
         )
         yield from _batches(read, decoded)
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Do not wait for the threads. Python may collect an abandoned read in any thread and at any point, also where
+        # that thread holds a lock that a wait needs: the lock of the interpreter's list of threads.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _batches(

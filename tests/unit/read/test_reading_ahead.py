@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -117,6 +118,28 @@ def test_rows_without_a_file_are_made_when_they_are_taken(store: Store, monkeypa
     next(scan)
 
     assert len(made) == 1
+
+
+def test_a_read_that_is_given_up_does_not_wait_for_its_threads(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted, goes_on, busy = row_reader._submitted, threading.Event(), []
+
+    def with_a_busy_thread(pool: Any, run: Any, task: Any) -> Any:
+        if not busy:
+            busy.append(pool.submit(goes_on.wait, 60))
+        return submitted(pool, run, task)
+
+    monkeypatch.setattr(row_reader, "_submitted", with_a_busy_thread)
+    scan = store.scan("t").to_batches()
+    next(scan)
+    closing = threading.Thread(target=scan.close, daemon=True)  # type: ignore[attr-defined]
+
+    closing.start()
+    closing.join(10)
+    has_waited = closing.is_alive()
+    goes_on.set()
+
+    assert busy
+    assert not has_waited
 
 
 READ_AT_EXIT = """

@@ -23,14 +23,16 @@ _JARS = Path(__file__).parents[2] / ".cache" / "iceberg-tools" / "jars"
 _PLACE = ("_topic_partition", "_base_offset", "_offset_delta")
 
 
-def spark_session(warehouse: str) -> SparkSession:
+def spark_session(warehouse: str, configuration: Mapping[str, str] | None = None) -> SparkSession:
     """Start Spark with Iceberg's own runtime.
 
     Args:
         warehouse: the directory of a catalog named ``files``.
+        configuration: further settings of the session.
     """
     return (
         SparkSession.builder.master("local[2]")
+        .config(map=dict(configuration or {}))
         .config("spark.jars", ",".join(map(str, _JARS.glob("*.jar"))))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -67,9 +69,22 @@ def by_pyiceberg(
     return _rows(static_table(root, options).scan(snapshot_id=snapshot).to_arrow(), columns)
 
 
-def by_polars(root: str, snapshot: int | None, columns: Iterable[str]) -> list[Row]:
-    """Read with the native reader of Polars."""
-    return _rows(pl.scan_iceberg(static_table(root), snapshot_id=snapshot).collect().to_arrow(), columns)
+def by_polars(
+    root: str,
+    snapshot: int | None,
+    columns: Iterable[str],
+    options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[Row]:
+    """Read with the native reader of Polars.
+
+    Args:
+        options: how PyIceberg reaches an object store for the metadata.
+        storage_options: how Polars reaches it for the rows.
+    """
+    table = static_table(root, options)
+    frame = pl.scan_iceberg(table, snapshot_id=snapshot, reader_override="native", storage_options=storage_options)
+    return _rows(frame.collect().to_arrow(), columns)
 
 
 def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
@@ -119,6 +134,43 @@ def by_spark(session: SparkSession, root: str, snapshot: int | None, columns: It
     if snapshot is not None:
         reader = reader.option("versionAsOf", snapshot)
     return _rows(reader.load(root).toArrow(), columns)
+
+
+def stream(spark: SparkSession, root: str, out: str, directory: Path, **options: str) -> None:
+    """Take all new snapshots of a table."""
+    (
+        spark.readStream.format("iceberg")
+        .options(**options)
+        .load(root)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(out)
+        .awaitTermination(120)
+    )
+
+
+def take_available(spark: SparkSession, root: str, out: str, directory: Path) -> None:
+    """Do the same as ``stream``, in the way of a stream that runs for ever.
+
+    With the trigger ``availableNow`` Iceberg's connector loads the first snapshot of the stream at each start.
+    """
+    query = (
+        spark.readStream.format("iceberg")
+        .load(root)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start(out)
+    )
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def taken(spark: SparkSession, out: str) -> list[tuple[int, int]]:
+    rows = spark.read.parquet(out).selectExpr("_topic_partition", "_base_offset + _offset_delta as o").collect()
+    return sorted((row[0], row[1]) for row in rows)
 
 
 def _rows(table: pa.Table, columns: Iterable[str]) -> list[Row]:

@@ -27,6 +27,9 @@ from tests.iceberg_tools.engines import (
     duckdb_with_iceberg,
     snapshot_ids,
     spark_session,
+    stream,
+    take_available,
+    taken,
 )
 from tests.pages import REPOSITORY, fenced_blocks
 from tests.published_history import COLUMNS, History
@@ -155,43 +158,6 @@ def test_a_stream_that_has_read_all_rows_continues_after_a_pause_longer_than_the
 
     *_, (_, rows) = history.snapshots()
     assert taken(spark, out) == [row[:2] for row in rows]
-
-
-def stream(spark: SparkSession, root: str, out: str, directory: Path, **options: str) -> None:
-    """Take all new snapshots of a table."""
-    (
-        spark.readStream.format("iceberg")
-        .options(**options)
-        .load(root)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(out)
-        .awaitTermination(120)
-    )
-
-
-def take_available(spark: SparkSession, root: str, out: str, directory: Path) -> None:
-    """Do the same as ``stream``, in the way of a stream that runs for ever.
-
-    With the trigger ``availableNow`` Iceberg's connector loads the first snapshot of the stream at each start.
-    """
-    query = (
-        spark.readStream.format("iceberg")
-        .load(root)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .start(out)
-    )
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
-
-
-def taken(spark: SparkSession, out: str) -> list[tuple[int, int]]:
-    rows = spark.read.parquet(out).selectExpr("_topic_partition", "_base_offset + _offset_delta as o").collect()
-    return sorted((row[0], row[1]) for row in rows)
 
 
 @pytest.mark.parametrize("engine", ["pyiceberg", "polars", "duckdb", "spark"])

@@ -7,7 +7,7 @@ their order is not documented.
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
 
 from eoslog.errors import InvalidOption, NotAStore, StoreAccessDenied, StoreUnavailable
@@ -69,6 +69,15 @@ class AzureStore(HttpStore):
         self._blob_host = None if host is None else host.replace(".dfs.", ".blob.", 1)
         bucket_url = f"az://{container}" if host is None else f"abfss://{container}@{host}"
         super().__init__(bucket_url, prefix, environment, options or AzureOptions())
+
+    @property
+    def root(self) -> str:
+        """The URL that names the account, because Spark and PyIceberg know no ``az://``. A test server has none."""
+        server = urlsplit(self.location).hostname or ""
+        account, is_azure, suffix = server.partition(".blob.")
+        if not is_azure:
+            return self.url
+        return f"abfss://{self._container}@{account}.dfs.{suffix}/{self._key_prefix}".rstrip("/")
 
     def __repr__(self) -> str:
         return f"AzureStore({self.url!r}, {self._options!r})"

@@ -167,6 +167,23 @@ def test_another_spelling_of_a_clouds_url_is_refused_with_the_right_one(
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "options", "root"),
+    [
+        ("s3a://bucket/p", {}, "s3://bucket/p"),
+        ("gcs://bucket/p", {}, "gs://bucket/p"),
+        ("abfs://c@me.dfs.core.windows.net/p", {}, "abfss://c@me.dfs.core.windows.net/p"),
+        ("az://c/p", {"account": "mine"}, "abfss://c@mine.dfs.core.windows.net/p"),
+        ("az://c", {"account": "mine"}, "abfss://c@mine.dfs.core.windows.net"),
+        ("az://c/p", {"endpoint_url": "http://127.0.0.1:10000/me"}, "az://c/p"),
+    ],
+)
+def test_other_programs_get_the_spelling_that_they_know(
+    environment: Environment, url: str, options: dict[str, object], root: str
+) -> None:
+    assert open_object_store(url, environment, **options).root == root
+
+
 @pytest.mark.parametrize("path", ["C:/a", "c:\\a", "./dbfs:/x", "2024:/x", "a:b", "ab:1", "sub/gs:/x", "-x:/y"])
 def test_a_path_with_a_colon_is_a_path(
     tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch, path: str

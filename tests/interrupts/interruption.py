@@ -50,10 +50,16 @@ def _delivers(code: CodeType, offset: int) -> bool:
     return name.startswith(("CALL", "RESUME")) or "JUMP_BACKWARD" in name
 
 
-def _traced(step: Callable[[FrameType], bool]) -> Any:
-    """Return a tracer that calls ``step`` before each instruction of each function that begins."""
+def _traced(step: Callable[[FrameType], bool], code: CodeType | None) -> Any:
+    """Return a tracer that calls ``step`` before each instruction of each function that begins.
+
+    Args:
+        code: the only function to trace; None for all. To trace one is many times faster.
+    """
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
+        if code is not None and frame.f_code is not code:
+            return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         if event == "opcode" and step(frame):
@@ -93,22 +99,22 @@ def interrupt(call: Callable[[], object], point: Point) -> object:
 
     def step(frame: FrameType) -> bool:
         nonlocal left
-        if frame.f_lasti != point.offset or frame.f_code is not point.code:
+        if frame.f_lasti != point.offset:
             return False
         left -= 1
         return left < 0
 
-    return _run(call, step)
+    return _run(call, step, point.code)
 
 
 _NONE = object()
 
 
-def _run(call: Callable[[], object], step: Callable[[FrameType], bool]) -> object:
+def _run(call: Callable[[], object], step: Callable[[FrameType], bool], code: CodeType | None = None) -> object:
     answer = _NONE
     # The tests may be traced already, to measure their coverage.
     before = sys.gettrace()
-    sys.settrace(_traced(step))
+    sys.settrace(_traced(step, code))
     try:
         answer = call()
         sys.settrace(before)

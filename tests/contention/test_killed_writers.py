@@ -8,7 +8,6 @@ that appends for the others.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import signal
@@ -30,16 +29,16 @@ from eoslog.storage.object_store import ObjectInfo, ObjectStore, PutOutcome, Sto
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.s3_store import S3Store
 from eoslog.store import Store
+from tests.processes import PROCESSES
 from tests.s3.servers import S3Server
 
 WRITERS = 5
-FAULTS_S = 5.0
+FAULTS_S = 3.0
 LONGEST_S = 600.0
 """After so long the test hangs."""
 PUT_S, GET_S = 0.04, 0.01
 UNANSWERED = 0.02
 PARTITIONS = 3
-SPAWN = multiprocessing.get_context("spawn")
 
 
 class Faulty(ObjectStore):
@@ -153,7 +152,7 @@ class Processes:
         self._resumes: list[threading.Timer] = []
 
     def _start(self, number: int) -> Any:
-        process = SPAWN.Process(target=self._target, args=self._arguments[number], daemon=True)
+        process = PROCESSES.Process(target=self._target, args=self._arguments[number], daemon=True)
         process.start()
         return process
 

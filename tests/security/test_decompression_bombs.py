@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from eoslog.format.checkpoint_codec import restore
 from eoslog.format.data_file import read_data_file
 from eoslog.format.segment_index import decode_segment_index
 from tests.fuzz.samples import checkpoint_parts
+from tests.processes import PROCESSES
 
 SMALL_BYTES = 64 << 10
 MOST_MEMORY_BYTES = 8 << 20
@@ -96,7 +96,7 @@ def _refusal(read: Callable[[bytes], None], body: bytes) -> Refusal:
 
 def refusal(read: Callable[[bytes], None], body: bytes) -> Refusal:
     """Read in a process of its own, whose memory has held nothing else."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+    with ProcessPoolExecutor(1, mp_context=PROCESSES) as processes:
         return processes.submit(_refusal, read, body).result()
 
 

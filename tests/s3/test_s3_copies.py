@@ -13,14 +13,14 @@ from eoslog.storage.environment import Environment
 from tests.conftest import s3_store_at
 from tests.fault_proxy import FaultProxy
 from tests.s3.servers import S3Server
-from tests.unit.verification.histories import faults, small_history
+from tests.unit.verification.histories import copy_of_small_history, faults
 
 pytestmark = pytest.mark.s3
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Store:
-    return small_history(eoslog.connect(tmp_path / "store", fsync=False))
+    return copy_of_small_history(eoslog.connect(tmp_path / "store", fsync=False))
 
 
 def rows(store: Store) -> list[object]:

@@ -15,7 +15,7 @@ from eoslog.log.slots import slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from tests.unit.cli.command import Command
-from tests.unit.verification.histories import references, small_history
+from tests.unit.verification.histories import copy_of_small_history, references
 
 NOT_READ = "data files were not read (--data reads them)"
 
@@ -23,7 +23,7 @@ NOT_READ = "data files were not read (--data reads them)"
 @pytest.fixture
 def damaged(command: Command) -> eoslog.Store:
     """A store whose newest checkpoint is missing, and of which a data file is."""
-    store = small_history(eoslog.Store(LocalStore(command.url, Environment(), fsync=False), Environment()))
+    store = copy_of_small_history(eoslog.Store(LocalStore(command.url, Environment(), fsync=False), Environment()))
     store.object_store.delete([references(store)[0].path])
     return store
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import cache
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.state.transaction_requests import TransactionContent
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 from eoslog.verification.findings import Finding
 from tests.requests import Applying
 
@@ -65,6 +68,24 @@ def small_history(store: Store) -> Store:
     alone.send("t", b"behind the checkpoint")
     alone.flush()
     return store
+
+
+def copy_of_small_history(store: Store) -> Store:
+    """Fill a store with the objects of a small history.
+
+    All stores of a process have the same objects, because it takes long to make them.
+    """
+    store.object_store.put_many(list(small_objects(store.log.config).items()))
+    return store
+
+
+@cache
+def small_objects(config: LogConfig) -> dict[str, bytes]:
+    """The objects of a small history that was made with these settings, by path."""
+    environment = Environment()
+    objects = MemoryStore(environment)
+    small_history(Store(objects, environment, config))
+    return {info.path: objects.get(info.path).body for info in objects.list("")}
 
 
 def rows(number: int, count: int = 4) -> pa.Table:

@@ -28,34 +28,24 @@ from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound
 from tests.unit.verification.histories import (
     FILES_ARE_OBJECTS,
+    copy_of_small_history,
     faults,
     fresh,
     newest,
     partition,
     references,
     rows,
-    small_history,
 )
 
 pytestmark = pytest.mark.usefixtures("files_are_objects")
 
 
-@pytest.fixture(scope="module")
-def objects() -> dict[str, bytes]:
-    """What lies in a small store."""
-    environment = Environment()
-    made = MemoryStore(environment)
-    small_history(Store(made, environment, FILES_ARE_OBJECTS))
-    return {info.path: made.get(info.path).body for info in made.list("")}
-
-
 @pytest.fixture(params=[pytest.param("local", marks=pytest.mark.slow), "memory"])
-def store(request: pytest.FixtureRequest, objects: dict[str, bytes], tmp_path: Path, environment: Environment) -> Store:
-    """A copy of it."""
+def store(request: pytest.FixtureRequest, tmp_path: Path, environment: Environment) -> Store:
+    """A small store."""
     local = request.param == "local"
     kept = LocalStore(tmp_path / "store", environment, fsync=False) if local else MemoryStore(environment)
-    kept.put_many(list(objects.items()))
-    return Store(kept, environment)
+    return copy_of_small_history(Store(kept, environment, FILES_ARE_OBJECTS))
 
 
 def change(store: Store, path: str, how: Callable[[bytes], bytes]) -> str:
@@ -455,10 +445,9 @@ def test_without_data_only_names_and_lengths_of_files_count(store: Store, damage
 
 
 @pytest.fixture
-def local(tmp_path: Path, objects: dict[str, bytes], environment: Environment) -> tuple[Store, Path]:
+def local(tmp_path: Path, environment: Environment) -> tuple[Store, Path]:
     kept = LocalStore(tmp_path / "store", environment, fsync=False)
-    kept.put_many(list(objects.items()))
-    return Store(kept, environment), tmp_path / "store"
+    return copy_of_small_history(Store(kept, environment, FILES_ARE_OBJECTS)), tmp_path / "store"
 
 
 @pytest.mark.parametrize("do", [remove, lambda store, path: change(store, path, cut)], ids=["lost", "damaged"])

@@ -10,7 +10,7 @@ from eoslog import Store
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import StoredObject
-from tests.unit.verification.histories import faults, small_history
+from tests.unit.verification.histories import copy_of_small_history, faults
 
 
 class CutOnce(MemoryStore):
@@ -35,7 +35,7 @@ class CutOnce(MemoryStore):
 )
 def test_an_object_whose_answer_was_cut_short_once_is_read_again(environment: Environment, prefix: str) -> None:
     kept = CutOnce(environment)
-    small_history(Store(kept, environment))
+    copy_of_small_history(Store(kept, environment))
     kept.read.clear()
     kept.prefix = prefix
 

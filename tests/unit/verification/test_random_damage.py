@@ -12,15 +12,7 @@ from eoslog.log.slots import slot_of, slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from tests.depth import examples
-from tests.unit.verification.histories import FILES_ARE_OBJECTS, faults, newest, references, small_history
-
-
-@cache
-def pristine() -> dict[str, bytes]:
-    environment = Environment()
-    made = MemoryStore(environment)
-    small_history(Store(made, environment, FILES_ARE_OBJECTS))
-    return {info.path: made.get(info.path).body for info in made.list("")}
+from tests.unit.verification.histories import FILES_ARE_OBJECTS, faults, newest, references, small_objects
 
 
 @cache
@@ -32,7 +24,7 @@ def needed_slots() -> range:
 
 def copy() -> MemoryStore:
     kept = MemoryStore(Environment())
-    for path, body in pristine().items():
+    for path, body in small_objects(FILES_ARE_OBJECTS).items():
         kept.put(path, body)
     return kept
 
@@ -41,9 +33,9 @@ def copy() -> MemoryStore:
 @given(st.data())
 def test_any_damage_to_an_object_with_a_checksum_is_found(data: st.DataObject) -> None:
     # Slots have no checksum: they are cut and lost below.
-    paths = sorted(path for path in pristine() if slot_of(path) is None and path != "eoslog.json")
+    paths = sorted(path for path in small_objects(FILES_ARE_OBJECTS) if slot_of(path) is None and path != "eoslog.json")
     path = data.draw(st.sampled_from(paths))
-    body = pristine()[path]
+    body = small_objects(FILES_ARE_OBJECTS)[path]
     how = data.draw(st.sampled_from(("flipped", "cut", "lost", "longer")))
     kept = copy()
     if how == "lost":
@@ -66,7 +58,7 @@ def test_any_damage_to_an_object_with_a_checksum_is_found(data: st.DataObject) -
 @given(st.data())
 def test_a_slot_that_is_cut_or_lost_is_found(data: st.DataObject) -> None:
     path = slot_path(data.draw(st.sampled_from(needed_slots())))
-    body = pristine()[path]
+    body = small_objects(FILES_ARE_OBJECTS)[path]
     cut_to = data.draw(st.none() | st.integers(0, len(body) - 1))
     kept = copy()
     if cut_to is None:
@@ -86,7 +78,7 @@ def test_a_flipped_bit_in_a_slot_is_found_unless_nothing_changes(
 ) -> None:
     """A slot below a checkpoint is found by it: what it changes is in the state that both lead to."""
     path = slot_path(data.draw(st.integers(0, references(Store(copy(), Environment()))[0].slot)))
-    body = pristine()[path]
+    body = small_objects(FILES_ARE_OBJECTS)[path]
     at, bit = data.draw(st.integers(0, len(body) - 1)), data.draw(st.integers(0, 7))
     kept = copy()
     kept.put(path, body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :])

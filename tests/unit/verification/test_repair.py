@@ -17,7 +17,7 @@ from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
 from eoslog.verification.findings import Kind, Severity
 from tests.unit.support.paused_processes import At, Died, die
-from tests.unit.verification.histories import faults, newest, partition, references, small_history
+from tests.unit.verification.histories import copy_of_small_history, faults, newest, partition, references
 from tests.unit.verification.test_corruptions import (
     DAMAGES,
     append_record,
@@ -29,7 +29,7 @@ from tests.unit.verification.test_corruptions import (
 
 @pytest.fixture
 def store(environment: Environment) -> Store:
-    return small_history(Store(MemoryStore(environment), environment))
+    return copy_of_small_history(Store(MemoryStore(environment), environment))
 
 
 def objects(store: Store) -> dict[str, bytes]:
@@ -230,7 +230,7 @@ def test_where_nothing_may_be_written_nothing_is_done_and_it_is_said(store: Stor
 def old(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Callable[[], None]]:
     """A store on disk, and a function that lets two days pass for it."""
     kept = LocalStore(tmp_path / "store", environment, fsync=False)
-    store = small_history(Store(kept, environment))
+    store = copy_of_small_history(Store(kept, environment))
 
     def pass_two_days() -> None:
         real = kept._clock_file.date_ms

@@ -17,6 +17,8 @@ from eoslog.storage.memory_store import MemoryStore
 
 BUDGET = 1 << 20
 ROWS = 1000
+BATCHES = 40
+"""Five times the budget."""
 TARGET = TopicTarget("t", "a" * 32, (0,) * 1000)
 
 
@@ -71,9 +73,9 @@ def write(writer: DataFileWriter, count: int, places: Iterator[int]) -> tuple[li
 def test_the_writer_holds_a_bounded_number_of_bytes_and_loses_no_row(
     writer: DataFileWriter, places: Iterator[int]
 ) -> None:
-    files, counted, held = write(writer, 100, places)
+    files, counted, held = write(writer, BATCHES, places)
 
-    assert sum(file.record_count for file in files) == 100 * ROWS
+    assert sum(file.record_count for file in files) == BATCHES * ROWS
     assert counted <= BUDGET
     # Twice the budget, and a batch with its dealt copy on the way.
     assert held < 3 * BUDGET

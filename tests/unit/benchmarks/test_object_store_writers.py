@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def test_the_service_of_a_case_appends_for_the_writers(tmp_path: Path) -> None:
     assert any(record.requests for record in records_backwards(store.object_store, newest))
 
 
+@pytest.mark.slow
 def test_a_process_without_turns_has_no_queue(tmp_path: Path) -> None:
     case = Case(hosts=2, processes=2)
 
@@ -90,6 +92,12 @@ def test_a_note_tells_that_the_proxy_saw_other_requests_than_the_clients() -> No
     assert list(measured({"PUT": 100}, proxied=150).notes()) == [
         "1 process: the clients counted 100 requests, but the proxy 150."
     ]
+
+
+def test_a_note_tells_that_the_processes_of_a_host_took_no_turns() -> None:
+    found = replace(measured({"PUT": 100}), case=Case(hosts=2, processes=2))
+
+    assert "took no turns" in next(found.notes())
 
 
 def test_a_note_tells_that_no_commit_ended() -> None:

@@ -73,8 +73,7 @@ def partitions_for_key_columns(columns: Sequence[Column], partitions: int) -> np
 
 def _keys(parts: Sequence[pa.Array[Any]]) -> pa.LargeBinaryArray:
     """Return the key of each row; null where all its parts are null."""
-    serialized = [_serialize(part) for part in parts]
-    keys = serialized[0] if len(parts) == 1 else _join(parts, serialized)
+    keys = _serialized_keys(parts)
     if not all(part.null_count for part in parts):
         return keys
     null: Any = pa.scalar(None, pa.large_binary())
@@ -165,6 +164,7 @@ def _murmur2_of_all(keys: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
     for position in (2, 1, 0):
         rows = np.flatnonzero(rests > position)
         h[rows] ^= data[tails[rows] + position].astype(np.uint32) << np.uint32(8 * position)
+    # The last pass leaves in ``rows`` all keys with a rest.
     h[rows] *= np.uint32(_M)
     h ^= h >> np.uint32(13)
     h *= np.uint32(_M)
@@ -210,8 +210,7 @@ def _mix(h: npt.NDArray[np.uint32], k: npt.NDArray[np.uint32]) -> None:
 
 
 def _partitions(parts: Sequence[pa.Array[Any]], partitions: int) -> npt.NDArray[np.int32]:
-    serialized = [_serialize(part) for part in parts]
-    keys = serialized[0] if len(parts) == 1 else _join(parts, serialized)
+    keys = _serialized_keys(parts)
     if len(keys) == 0:
         return np.empty(0, np.int32)
     found = ((_murmur2_of_all(keys) & np.uint32(_POSITIVE)) % np.uint32(partitions)).astype(np.int32)
@@ -245,7 +244,11 @@ def _view(buffer: pa.Buffer | None, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.empty(0, dtype) if buffer is None else np.frombuffer(memoryview(buffer), dtype)
 
 
-def _join(parts: Sequence[pa.Array[Any]], serialized: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+def _serialized_keys(parts: Sequence[pa.Array[Any]]) -> pa.LargeBinaryArray:
+    """Return the key of each row as bytes. The bytes are undefined where all parts are null."""
+    serialized = [_serialize(part) for part in parts]
+    if len(parts) == 1:
+        return serialized[0]
     pieces: list[Any] = []
     for part, keys in zip(parts, serialized, strict=True):
         valid = part.is_valid()

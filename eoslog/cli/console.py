@@ -80,7 +80,9 @@ def produce(
     store = invocation.store()
     target = store.admin.describe_topic(topic)
     if key_separator and target.topic_schema.kind == "columns":
-        raise click.UsageError(f"Topic {topic} has columns, and its key columns choose the partition: no separator.")
+        raise click.UsageError(
+            f"Topic {topic} has columns, and its key columns choose the partition. Leave --key-separator out."
+        )
     lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in sys.stdin.buffer)
     records = committed = transactions = 0
     with progress(label := f"writing to {topic}") as show, store.producer(transactional_id) as producer:
@@ -90,7 +92,7 @@ def produce(
             if transactional_id:
                 producer.begin_transaction()
             before = records
-            with _errors_say_what_stays(transactional_id, committed):
+            with _note_on_errors(transactional_id, committed):
                 wanted = islice(lines, commit_every)
                 while chunk := list(islice(wanted, _LINES_AT_ONCE)):
                     _send(producer, target, chunk, key_separator, partition, records + 1)
@@ -108,7 +110,8 @@ def produce(
 
 
 @contextmanager
-def _errors_say_what_stays(transactional_id: str | None, committed: int) -> Iterator[None]:
+def _note_on_errors(transactional_id: str | None, committed: int) -> Iterator[None]:
+    """Add to an error which lines stay in the topic."""
     try:
         yield
     except EosLogError as error:
@@ -173,8 +176,12 @@ def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) 
 @click.option("--print-timestamp", is_flag=True, help="Print the timestamp before the value.")
 @click.option("--print-headers", is_flag=True, help="Print the headers before the value, as name:value,name:value.")
 @click.option("--print-key", is_flag=True, help="Print the key before the value.")
-@click.option("--print-transaction", is_flag=True, help="Print transactional id and slot too; with --json more.")
-@click.option("--grep", type=REGEX, metavar="REGEX", help="Print only records in whose key or value this matches.")
+@click.option(
+    "--print-transaction",
+    is_flag=True,
+    help="Print transactional id and slot, too. --json prints all fields.",
+)
+@click.option("--grep", type=REGEX, metavar="REGEX", help="Print only records whose key or value has a match.")
 @pass_invocation
 def consume(
     invocation: Invocation,
@@ -307,7 +314,8 @@ def _give_up(consumer: eoslog.Consumer, revoked: Iterable[eoslog.TopicPartition]
 
 
 def _commit(consumer: eoslog.Consumer) -> None:
-    # The group has evicted this consumer. The next poll, or the close, calls a listener, which reports it.
+    # The commit fails if the group has evicted this consumer. The next poll, or the close, calls a listener, which
+    # reports the eviction.
     with suppress(CommitFailed):
         _commit_moved(consumer, consumer.assignment())
 

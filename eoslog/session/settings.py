@@ -340,8 +340,8 @@ def _secret_in(values: Mapping[str, Any]) -> str | None:
 def _no_secrets(where: str, name: str) -> InvalidOption:
     return InvalidOption(
         f"{where} holds {name!r}: credentials are not settings. S3 takes them from the environment (AWS_ACCESS_KEY_ID "
-        "and AWS_SECRET_ACCESS_KEY), from a profile (s3.profile) or from the instance's role. docs/platforms.md says "
-        "from where other clouds take them, docs/iceberg.md from where a catalog takes them"
+        "and AWS_SECRET_ACCESS_KEY), from a profile (s3.profile) or from the instance's role. For other clouds "
+        "see docs/platforms.md, for a catalog docs/iceberg.md"
     )
 
 

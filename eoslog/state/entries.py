@@ -397,7 +397,7 @@ class ExpiredOffset(Model):
 
 
 class ExpiredGroup(Model):
-    """Offsets of a group that expire. If no member and no offset is left, the group expires, too."""
+    """Expired offsets of a group. If no member and no offset is left, the group expires, too."""
 
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=0)]

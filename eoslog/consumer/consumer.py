@@ -537,7 +537,7 @@ class Consumer:
     def position(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
     def position(self, partitions: TopicPartition | Iterable[TopicPartition]) -> int | dict[TopicPartition, int]:
-        """Return the offset of the next record of a partition that ``poll`` will return.
+        """Return the position in a partition: ``poll`` returns the first record at or after this offset next.
 
         Returns:
             For a single ``TopicPartition``: its offset. For several: their offsets by partition, as

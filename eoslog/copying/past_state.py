@@ -4,9 +4,9 @@ The state is the fold of the slots that follow a checkpoint, as verification fol
 the newest one downwards, and checks that each one continues the slot below. So it never folds a record that a paused
 process put under the name of a deleted slot.
 
-Slots above the wanted one may be damaged. The search passes over them, and requires an unbroken row of records from the
-wanted slot down to a checkpoint that belongs to the last of these records. A record that a paused process put is never
-in such a row: slots are deleted in ascending order, so the record below it was deleted, too.
+Slots above the wanted one may be damaged. The search passes over them. From the wanted slot down to a checkpoint it
+requires every record, and the checkpoint must belong to the last of them. A record that a paused process put never
+meets this rule: slots are deleted in ascending order, so the record below it was deleted, too.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def past_state(source: Session, newest: int, as_of: AsOf) -> PastState:
     Raises:
         OffsetOutOfRange: the log no longer has a checkpoint at or below the slot together with all slots that follow
             this checkpoint. The message names the oldest slot that can be copied.
-        CorruptRecord: the log is damaged at the slot or between its checkpoint and the slot. For a time, also if it is
-            damaged above.
+        CorruptRecord: the log is damaged at the slot or between its checkpoint and the slot. If ``as_of`` is a time,
+            damage above the slot raises this error, too.
         UnsupportedFormat: a newer version wrote the log.
     """
     return _Search(source, newest, as_of).run()

@@ -93,8 +93,8 @@ def _cast_chunk(found: Any, expected: pa.DataType) -> Iterator[Any]:
         cast = _cast(found, expected)
         cast.validate(full=True)
     except _ARROW_ERRORS as error:
-        # Arrow's errors do not tell rows that are too large together from a value that is wrong by itself. The error of
-        # a single row is about its value.
+        # Arrow raises the same errors for two cases: the rows are too large for one array, or a value is wrong. So cast
+        # the halves. The error of a single row is about its value.
         if len(found) < 2:
             if _is_of_text(error):
                 raise
@@ -223,7 +223,7 @@ def _check_views(array: Any) -> None:
     """Refuse views with more bytes than fit into one array. Arrow's cast would let their offsets overflow.
 
     Raises:
-        pyarrow.ArrowInvalid
+        pyarrow.ArrowInvalid: the views have more bytes.
     """
     begin = array.offset * _VIEW_BYTES
     views = memoryview(array.buffers()[1])[begin : begin + len(array) * _VIEW_BYTES]

@@ -44,7 +44,7 @@ class AppendAttempts:
     """The attempts at a request that may have landed, or may land later. Repeated appends share one object."""
 
     puts: dict[InFlight, Any] = field(default_factory=dict)
-    """Records whose put was sent, and the answer if that record is in the log."""
+    """By record whose put was sent, the answer to the request. The answer holds if the record is in the log."""
     sent: list[SentRequest] = field(default_factory=list)
 
 

@@ -35,7 +35,7 @@ class FileStatistics(NamedTuple):
 
     rows: int
     columns: Mapping[str, ColumnStatistics]
-    """The statistics by column, with those of the stored offset deltas."""
+    """The statistics by column. The stored offset deltas count as a column."""
     is_tight: bool
     """False if compaction may have removed the row of a bound. Then bounds are correct, but may be too wide."""
 

@@ -180,8 +180,10 @@ class Draft:
         return partition
 
     def offer_files(self, files: Mapping[str, bytes]) -> None:
-        """Offer the contents of data files by path. The record takes the contents of the files that an entry names as
-        in the record."""
+        """Offer the contents of data files by path.
+
+        The record takes a content if an entry names its file and says that the file is in the record.
+        """
         self._offered = files
 
     def take_file(self, file: FileReference) -> None:
@@ -268,10 +270,10 @@ class AppendEntries:
 
     def apply(self, draft: Draft) -> list[bool]:
         """Append the entries. Raises the first error that is not one of ``unless``."""
-        return [self._is_appended(entry, draft.child()) for entry in self.entries]
+        return [self._append_to(draft.child(), entry) for entry in self.entries]
 
-    def _is_appended(self, entry: Entry, child: Draft) -> bool:
-        # A child: an entry that is refused must leave nothing behind in a record that takes the others.
+    def _append_to(self, child: Draft, entry: Entry) -> bool:
+        # Each entry has a child draft, because a refused entry must leave nothing in the record of the other entries.
         is_appended = AppendEntry(entry, self.unless).apply(child)
         if is_appended:
             child.merge()

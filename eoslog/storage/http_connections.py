@@ -21,7 +21,7 @@ class UnsendableRequest(Exception):
 
 
 class PlainExchange:
-    """The exchange of http.client. That of urllib3 takes more CPU time, for features that eoslog does not use."""
+    """The exchange of http.client. urllib3's exchange takes more CPU time, for features that eoslog does not use."""
 
     host: str
     port: int
@@ -47,7 +47,8 @@ class _HttpsConnection(PlainExchange, HTTPSConnection):  # type: ignore[misc]
 class HttpConnections:
     """The connections to one server. urllib3 opens them, through a proxy if there is one.
 
-    They are kept here, because urllib3's own pool has a lock. A child may be forked while another thread holds it.
+    They are kept here, because urllib3's own pool has a lock. If a child is forked while another thread holds the lock,
+    the child waits for ever.
     """
 
     def __init__(self, pool: Any, *, is_forwarded: bool, read_timeout_s: float) -> None:
@@ -111,7 +112,7 @@ def _request(
     try:
         connection.request(method, url, body, headers)
     except ValueError as error:
-        # http.client's message repeats the header, and that of a UnicodeError holds it.
+        # http.client's message repeats the header, and a UnicodeError holds the header as an attribute.
         raise UnsendableRequest(type(error).__name__) from None
 
 

@@ -74,8 +74,8 @@ class Worker:
     def _settle(self) -> None:
         """Exempt from garbage collection what this process has loaded, if Spark uses it again and again.
 
-        Spark's daemon collects all garbage after each call. For the modules of eoslog that takes longer than a call of
-        a micro-batch, and the next step of the micro-batch waits for the core.
+        Spark's daemon collects all garbage after each call. With the modules of eoslog the collection takes longer than
+        a call of a micro-batch, and the next step of the micro-batch waits for the core.
         """
         if self.stores or self.object_stores:
             # Once is enough. A store that is opened later may replace another one, and must stay collectable.
@@ -152,7 +152,7 @@ def object_store(location: StoreLocation) -> ObjectStore:
 
 
 def verified_store(location: StoreLocation) -> Store:
-    """Return the store that exists at this location now. One request checks that it is the one that is kept open."""
+    """Return the store that exists at this location now. One request checks the id of the store that is kept open."""
     held = _hold(location)
     try:
         is_same = read_description(held.store.object_store).store_id == held.store.describe().store_id
@@ -161,7 +161,7 @@ def verified_store(location: StoreLocation) -> Store:
     if is_same:
         return held.store
     store = _reopen(location).store
-    # If the store was removed, this raises NotAStore. A caller may then create it.
+    # If the store was removed, this raises NotAStore. A caller may then create a store.
     read_description(store.object_store)
     return store
 
@@ -189,6 +189,7 @@ def recently_verified_store(location: StoreLocation, age_ms: int, *, may_vanish:
     now_ms = this_worker().environment.monotonic_ms()
     store = verified_store(location)
     if is_verified(location, age_ms):
+        # The check found the same store, and its known state is recent enough.
         return store, False
     _hold(location).verified_ms = now_ms
     return store, True

@@ -73,8 +73,8 @@ class LogFollower:
     def wait(self) -> None:
         """Wait before a poll if the last one found nothing, because Spark asks again at once.
 
-        The wait ends early if the topics change. So rows arrive soon although Spark asks rarely: its own part of a poll
-        takes many times as long as the part of this process. The request that verifies the store has its own interval.
+        The wait ends early if the topics change, so rows arrive soon. Spark polls rarely, because its work for a poll
+        takes many times as long as the work of this process. The request that verifies the store has its own interval.
         """
         if self._pause_ms > 0:
             has_news = self._sleep()

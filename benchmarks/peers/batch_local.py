@@ -21,7 +21,7 @@ TITLE = "Batches without Spark"
 INTRO = """\
 An Arrow table of {rows} rows is written into a new table and read back as an Arrow table. `deltalake` is delta-rs,
 `pyiceberg` has a catalog in SQLite. The filter selects one row in a thousand. eoslog makes files durable with fsync
-before it names them; the others leave that to the operating system, and so does `eoslog, fsync=False`."""
+before it names them; the others, and `eoslog, fsync=False`, leave that to the operating system."""
 
 DURABLE, BUFFERED = "eoslog", "eoslog, fsync=False"
 Read = Callable[[], object]

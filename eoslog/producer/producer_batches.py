@@ -6,22 +6,29 @@ The caller keeps the epochs and sequences of the producers, for example a server
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from eoslog.arguments import is_whole_number
 from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
-from eoslog.format.file_writer import DataFileWriter, NewFile, TopicTarget, contents_of
+from eoslog.format.file_writer import DataFileWriter, NewFile, TopicTarget, WrittenFile, contents_of
 from eoslog.producer.record_accumulator import begin_of_upload_ms, placement_of_files
 from eoslog.producer.rows import stored_rows, with_timestamps
 from eoslog.session.session import Session, check_partition
 from eoslog.state.names import check_id
+from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
 from eoslog.state.sequences import MAX_EPOCH, SEQUENCES
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.state.transaction_requests import AppendBatches, AppendedRows, AppendMany, DuplicateRows
+from eoslog.state.transaction_requests import (
+    AppendBatches,
+    AppendedRows,
+    AppendMany,
+    DuplicateRows,
+    InitProducerId,
+)
 from eoslog.wording import quoted
 
 MOST_BATCHES = 1024
@@ -47,6 +54,23 @@ class ProducerBatch:
 _Topics: TypeAlias = Mapping[str, tuple[Topic, TopicTarget] | EosLogError]
 
 
+@dataclass(frozen=True)
+class UploadedBatch:
+    """A batch whose rows are written: as an object, or in bytes that the record will have."""
+
+    batch: ProducerBatch
+    file: WrittenFile
+    upload_ms: int
+    """A lower bound of the time at which the upload began (ms by the store's clock)."""
+
+    def of_producer(self, producer_id: int, producer_epoch: int, base_sequence: int) -> UploadedBatch:
+        """Return the same rows as a batch of another producer, or with other sequences."""
+        changed = replace(
+            self.batch, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+        )
+        return replace(self, batch=changed)
+
+
 def append_many(store: Session, batches: Sequence[ProducerBatch]) -> list[AppendedRows | EosLogError]:
     """Append batches of several producers. Return the offsets of each batch, or the error that refuses it, in order.
 
@@ -64,14 +88,45 @@ def append_many(store: Session, batches: Sequence[ProducerBatch]) -> list[Append
         StoreAccessDenied
         InvalidRequest: ``batches`` is not a sequence, or has too many batches.
     """
+    uploaded = upload_many(store, batches)
+    answers = iter(append_uploaded(store, [each for each in uploaded if isinstance(each, UploadedBatch)]))
+    return [next(answers) if isinstance(each, UploadedBatch) else each for each in uploaded]
+
+
+def new_producer(store: Session) -> ProducerIdentity:
+    """Return the identity of a new producer without transactional id.
+
+    Raises:
+        RetriableError, StoreAccessDenied
+    """
+    request = InitProducerId(None, DEFAULT_TRANSACTION_TIMEOUT_MS, store.now_ms())
+    return store.append(request).identity
+
+
+def upload_many(store: Session, batches: Sequence[ProducerBatch]) -> list[UploadedBatch | EosLogError]:
+    """Write the rows of batches, without their offsets: the first half of ``append_many``, whose errors it raises.
+
+    Returns:
+        For each batch its uploaded rows, or the error that refuses it. No reader sees the rows until they are appended.
+    """
     if not isinstance(batches, Sequence) or isinstance(batches, str | bytes):
         raise InvalidRequest(f"batches are a list of ProducerBatch, not {quoted(batches)}")
     if len(batches) > MOST_BATCHES:
         raise InvalidRequest(f"one call takes at most {MOST_BATCHES} batches, not {len(batches)}. Make several calls")
     checked = _checked(store, batches)
     accepted = [(batch, rows) for batch, rows in zip(batches, checked, strict=True) if isinstance(rows, NewFile)]
-    answers = iter(_appended(store, _requests(store, accepted)))
-    return [rows if isinstance(rows, EosLogError) else next(answers) for rows in checked]
+    uploaded = iter(_uploaded(store, accepted))
+    return [rows if isinstance(rows, EosLogError) else next(uploaded) for rows in checked]
+
+
+def append_uploaded(store: Session, uploaded: Sequence[UploadedBatch]) -> list[AppendedRows | EosLogError]:
+    """Append uploaded batches: the second half of ``append_many``, whose errors it raises.
+
+    Returns:
+        The offsets of each batch, or the error that refuses it.
+    """
+    time_ms = store.now_ms()
+    return _appended(store, [_request(each, time_ms) for each in uploaded])
 
 
 def _checked(store: Session, batches: Sequence[ProducerBatch]) -> list[NewFile | EosLogError]:
@@ -149,32 +204,33 @@ def _check_number(where: str, name: str, number: object, end: int) -> None:
         raise InvalidRequest(f"{where}: {name} must be a whole number from 0 to {end - 1}, not {quoted(number)}")
 
 
-def _requests(store: Session, accepted: Sequence[tuple[ProducerBatch, NewFile]]) -> list[AppendBatches]:
-    """Write the files of the batches in one flush, and return a request for each batch."""
+def _uploaded(store: Session, accepted: Sequence[tuple[ProducerBatch, NewFile]]) -> list[UploadedBatch]:
+    """Write the files of the batches in one flush."""
     if not accepted:
         return []
     upload_ms = begin_of_upload_ms(store)
     writer = DataFileWriter(store.object_store, store.environment.new_id)
     files = writer.write([rows for _, rows in accepted], store.now_ms(), placement_of_files(store))
     store.environment.reached("client.producer.files_uploaded")
-    time_ms = store.now_ms()
-    return [
-        AppendBatches(
-            [
-                file.batch(
-                    transactional_id=batch.transactional_id,
-                    producer_id=batch.producer_id,
-                    producer_epoch=batch.producer_epoch,
-                    base_sequence=batch.base_sequence,
-                    upload_ms=upload_ms,
-                    time_ms=time_ms,
-                    registers_producer=batch.transactional_id is None,
-                )
-            ],
-            contents_of([file]),
-        )
-        for (batch, _), file in zip(accepted, files, strict=True)
-    ]
+    return [UploadedBatch(batch, file, upload_ms) for (batch, _), file in zip(accepted, files, strict=True)]
+
+
+def _request(uploaded: UploadedBatch, time_ms: int) -> AppendBatches:
+    batch = uploaded.batch
+    return AppendBatches(
+        [
+            uploaded.file.batch(
+                transactional_id=batch.transactional_id,
+                producer_id=batch.producer_id,
+                producer_epoch=batch.producer_epoch,
+                base_sequence=batch.base_sequence,
+                upload_ms=uploaded.upload_ms,
+                time_ms=time_ms,
+                registers_producer=batch.transactional_id is None,
+            )
+        ],
+        contents_of([uploaded.file]),
+    )
 
 
 def _appended(store: Session, requests: Sequence[AppendBatches]) -> list[AppendedRows | EosLogError]:

@@ -205,7 +205,7 @@ schemas: setup ## Write the JSON Schemas of stored records to schemas/
 	$(BIN)/python -m eoslog.cli.schemas schemas
 
 lock: setup ## Resolve the dependencies anew (add UPGRADE=--upgrade for newer releases)
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra spark --extra ui --extra iceberg --group dev --group docs --group build --output-file requirements.lock
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra spark --extra ui --extra iceberg --extra gateway --group dev --group docs --group build --output-file requirements.lock
 	$(COMPILE) --group build --constraints requirements.lock --output-file requirements-build.lock
 
 clean: ## Remove the environment, caches and what a run leaves behind

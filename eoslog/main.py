@@ -32,6 +32,12 @@ def _dump() -> ModuleType:
     return dump
 
 
+def _gateway() -> ModuleType:
+    from eoslog.cli import gateway
+
+    return gateway
+
+
 def _group_commands() -> ModuleType:
     from eoslog.cli import group_commands
 
@@ -97,6 +103,7 @@ _LISTED = {
     "describe": _Listed(_store_commands, "Describe the store: its id, format, log and size."),
     "dump-log": _Listed(_dump, "Print slots, checkpoints, batches and index files as they are stored."),
     "export": _Listed(_table_files, "Write the rows of TOPIC into FILE."),
+    "gateway": _Listed(_gateway, "Serve Kafka's clients in front of the store."),
     "groups": _Listed(
         _group_commands,
         "List and describe consumer groups, set and delete their offsets, remove members.",

@@ -226,6 +226,20 @@ class Session:
         self.describe()
         return self.log.read(function, refresh=refresh)
 
+    @property
+    def known_state(self) -> StoreState:
+        """The newest state that this process knows, without a lock and without a request.
+
+        Another thread may be folding a record into it. A record replaces topics and partitions as a whole, so read only
+        single ones. Two of them may be of different slots.
+        """
+        return self.log.replica.state
+
+    @property
+    def known_slot(self) -> int:
+        """The newest slot that this process knows."""
+        return self.log.replica.slot
+
     def append(
         self,
         request: Request[T],
@@ -489,7 +503,7 @@ def has_topic(store: Session, topic: Topic) -> bool:
     This takes no lock, so it needs no step in a thread of the library. A topic that was deleted, created again or
     changed is another object.
     """
-    return store.log.replica.state.topics.get(topic.topic_id) is topic
+    return store.known_state.topics.get(topic.topic_id) is topic
 
 
 def partition_named(state: StoreState | Draft, given: TopicPartition | tuple[str, int]) -> tuple[Topic, Partition]:

@@ -16,7 +16,7 @@ from eoslog.cli.dump import part_lines
 from eoslog.cli.table_files import first_columns, read_tables
 from eoslog.copying.decisions import decode_decision
 from eoslog.delta.delta_log import DeltaLog
-from eoslog.errors import EosLogError, InvalidOption
+from eoslog.errors import EosLogError, InvalidOption, InvalidRequest
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.data_file import read_data_file
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
@@ -24,6 +24,8 @@ from eoslog.format.segment_index import SegmentIndexes, decode_segment_index, de
 from eoslog.format.spark_json import check_spark_schema, merged_spark_schema
 from eoslog.format.statistics import UNKNOWN, decode_statistics
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
+from eoslog.gateway.protocol import UnsupportedRequest, decode_request
+from eoslog.gateway.request_decoder import MalformedRequest
 from eoslog.iceberg.iceberg_log import IcebergLog
 from eoslog.log.checkpoint import decode_root, inline_body
 from eoslog.log.messages import decode_message
@@ -326,6 +328,13 @@ def _s3_options(body: bytes) -> None:
         S3Options.of({name: each if isinstance(each, str) else json.dumps(each) for name, each in given.items()})
 
 
+def _kafka_request(body: bytes) -> None:
+    try:
+        decode_request(body)
+    except (MalformedRequest, UnsupportedRequest) as error:
+        raise InvalidRequest(str(error)) from None
+
+
 PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "description": lambda body: _ignore(decode_description(body, "memory://fuzz")),
     "slot record": _slot_record,
@@ -362,6 +371,7 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "imported Parquet": _imported("parquet"),
     "settings": _settings,
     "S3 options": _s3_options,
+    "Kafka request": _kafka_request,
     "Spark options": _spark_options,
     "Spark types of a topic": _text(_spark_types),
     "Spark schema of rows": _text(_spark_schema),

@@ -29,6 +29,7 @@ import eoslog
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.format.partition_rows import PARTITIONS_PREFIX
 from eoslog.format.topic_schemas import encode_schema
+from eoslog.gateway.protocol import ApiKey
 from eoslog.log.checkpoint import inline_body, read_root
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.entries import TopicConfig
@@ -37,6 +38,7 @@ from eoslog.storage.object_store import ObjectStore
 from eoslog.store import Store
 from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets
 from tests.iceberg_tables import manifests, newest_version, path_of
+from tests.unit.gateway.raw_client import batch, fetch_values, frame, produce_values
 
 TABLE: pa.Schema = pa.schema(
     [  # type: ignore[arg-type]
@@ -227,6 +229,7 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
     found["Spark options"] += [json.dumps(each).encode() for each in SPARK_OPTIONS]
     for kind in ("Spark types of a topic", "Spark schema of rows"):
         found[kind].append(SPARK_TABLE.json().encode())
+    found["Kafka request"] += _kafka_requests()
     found["dumped checkpoint part"] += checkpoint_parts().values()
     found["history"] += found["entry"]
     found["prepared transaction"] += [b"2097152:7", b""]
@@ -307,6 +310,17 @@ def iceberg_table() -> tuple[str, Mapping[str, bytes], Mapping[str, str]]:
     store.admin.publish("flights")
     objects = {info.path: store.object_store.get(info.path).body for info in store.object_store.list("__iceberg/")}
     return store.url.rpartition("/")[2], objects, iceberg_paths(store.object_store)
+
+
+def _kafka_requests() -> list[bytes]:
+    rows = batch(b"some", b"rows", headers=[("h", b"1")])
+    frames = [
+        frame(ApiKey.PRODUCE, version, **produce_values(("flights", 0, rows), ("records", 1, rows), version=version))
+        for version in (3, 9)
+    ]
+    frames += [frame(ApiKey.FETCH, version, **fetch_values("flights", 7, version=version)) for version in (4, 12)]
+    frames.append(frame(ApiKey.API_VERSIONS, 3, client_software_name="fuzz", client_software_version="1"))
+    return [each[4:] for each in frames]
 
 
 def _json_lines() -> bytes:

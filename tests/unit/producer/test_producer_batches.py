@@ -19,7 +19,15 @@ from eoslog.format.file_writer import MOST_INLINE_BYTES, WrittenFile
 from eoslog.log.replica import LogConfig
 from eoslog.log.slots import LARGEST_RECORD_BYTES, slot_path
 from eoslog.maintenance.coordinator import Coordinator
-from eoslog.producer.producer_batches import MOST_BATCHES, ProducerBatch, append_many
+from eoslog.producer.producer_batches import (
+    MOST_BATCHES,
+    ProducerBatch,
+    UploadedBatch,
+    append_many,
+    append_uploaded,
+    new_producer,
+    upload_many,
+)
 from eoslog.state.entry_fields import LONGEST_STATISTICS, FileReference, SharedPosition, shared_object_path
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import IDS_OF_SLOT, ProducerIdentity
@@ -323,6 +331,34 @@ def test_no_producer_gets_an_id_that_another_one_has_made_up(store: Store) -> No
     store.admin.create_topic("before-that-slot")
 
     assert init(store) == made_up
+
+
+# Uploads
+
+
+@pytest.mark.usefixtures("files_are_objects")
+def test_uploaded_batches_are_no_rows_until_they_are_appended(store: Store, world: World) -> None:
+    first, second = new_producer(store), new_producer(store)
+    uploaded = upload_many(store, [batch(first, b"1"), batch(second, partition=9), batch(second, b"2")])
+
+    assert [type(each) for each in uploaded] == [UploadedBatch, errors.UnknownTopicOrPartition, UploadedBatch]
+    assert values(world.process()) == []
+
+    appended = [each for each in uploaded if isinstance(each, UploadedBatch)]
+    assert requests(store, lambda: append_uploaded(store, appended))["PUT"] == 1
+    assert values(world.process()) == [b"1", b"2"]
+    assert offsets(append_uploaded(store, appended)) == [0, 1]
+    assert values(world.process()) == [b"1", b"2"]
+
+
+def test_uploaded_rows_can_become_the_batch_of_another_producer(store: Store) -> None:
+    first, second = new_producer(store), new_producer(store)
+    uploaded = [each for each in upload_many(store, [batch(first, b"v", b"w")]) if isinstance(each, UploadedBatch)]
+
+    assert offsets(append_uploaded(store, [each.of_producer(*second, 0) for each in uploaded])) == [0]
+
+    assert offsets(append_many(store, [batch(second, b"x", base_sequence=2), batch(first, b"y")])) == [2, 3]
+    assert values(store) == [b"v", b"w", b"x", b"y"]
 
 
 # Failures

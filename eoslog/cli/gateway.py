@@ -1,0 +1,174 @@
+"""``eoslog gateway``: serve Kafka's clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+import eoslog
+from eoslog.cli.options import COUNT, NATURAL, Command, Invocation, parsed, pass_invocation
+from eoslog.cli.rendering import Columns
+
+if TYPE_CHECKING:
+    from eoslog.gateway.gateway_config import GatewayConfig
+    from eoslog.gateway.server import Gateway
+
+_FILES_OF_STORE = 256
+_NOT_INSTALLED = "The gateway needs the package kio. Install it, in a checkout of eoslog: pip install '.[gateway]'"
+
+
+def _address(text: str) -> tuple[str, int]:
+    from eoslog.gateway.addresses import parsed_address
+
+    address = parsed_address(text)
+    return address.host, address.port
+
+
+_ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
+
+
+@click.command(cls=Command, examples=["", "--listen 127.0.0.1:9092 --auto-create-topics", "--check"])
+@click.option(
+    "--listen",
+    type=_ADDRESS,
+    metavar="HOST:PORT",
+    default="127.0.0.1:9092",
+    show_default=True,
+    help="The address for clients, on this machine. Port 0 takes a free one.",
+)
+@click.option(
+    "--advertise", type=_ADDRESS, metavar="HOST:PORT", help="The address that clients get. Default: --listen."
+)
+@click.option(
+    "--linger-ms",
+    type=NATURAL,
+    metavar="MS",
+    help="How long batches wait for others while some are appended. Default: 5, on clouds 50.",
+)
+@click.option("--auto-create-topics", is_flag=True, help="Create a topic when a client asks for one that is missing.")
+@click.option(
+    "--default-partitions",
+    type=COUNT,
+    metavar="NUMBER",
+    default=1,
+    show_default=True,
+    help="The partitions of a new topic, if its creator gives no number.",
+)
+@click.option("--check", is_flag=True, help="Only check the store and the address, and show the settings for clients.")
+@pass_invocation
+def gateway(
+    invocation: Invocation,
+    listen: tuple[str, int],
+    advertise: tuple[str, int] | None,
+    linger_ms: int | None,
+    auto_create_topics: bool,
+    default_partitions: int,
+    check: bool,
+) -> None:
+    """Serve Kafka's clients in front of the store.
+
+    Unmodified clients of Kafka write to topics of Kafka records and read them. Consumer groups and transactions are not
+    offered yet. The gateway keeps no state: a client repeats its requests to the next one. It runs until SIGTERM or
+    Ctrl-C. It needs the packages of the extra `gateway`.
+    """
+    try:
+        from eoslog.gateway.addresses import Address
+        from eoslog.gateway.gateway_config import DISK_LINGER_MS, OBJECT_STORE_LINGER_MS, GatewayConfig
+        from eoslog.gateway.server import Gateway, listening_socket
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kio":
+            raise
+        raise click.ClickException(_NOT_INSTALLED) from None
+    store = invocation.store()
+    store.read(lambda state, slot: None)
+    if linger_ms is None:
+        linger_ms = OBJECT_STORE_LINGER_MS if store.object_store.is_remote else DISK_LINGER_MS
+    config = GatewayConfig(
+        linger_ms=linger_ms, auto_create_topics=auto_create_topics, default_partitions=default_partitions
+    )
+    try:
+        listening = listening_socket(Address(*listen))
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise click.ClickException(
+            f"The gateway cannot listen on {Address(*listen)}: {reason}. Choose another --listen."
+        ) from None
+    with listening:
+        advertised = Address(*(advertise or (listen[0], listening.getsockname()[1])))
+        if check:
+            _print_check(invocation, store, advertised=str(advertised), config=config)
+            return
+        _allow_files(config.max_connections)
+        asyncio.run(_served(Gateway(store, config, advertised), listening, str(advertised), store.url))
+
+
+_VERSIONS = Columns("Api MinVersion MaxVersion")
+_TOPICS = Columns("Topic Partitions IsServed")
+
+
+def _print_check(invocation: Invocation, store: eoslog.Store, *, advertised: str, config: GatewayConfig) -> None:
+    """Print what the gateway offers to clients, and the settings that they need."""
+    from eoslog.gateway.protocol import VERSIONS
+
+    topics = store.read(lambda state, slot: sorted(state.topics.values(), key=lambda topic: topic.topic), refresh=False)
+    invocation.print_facts(
+        {
+            "Url": store.url,
+            "ClusterId": store.describe().store_id,
+            "bootstrap.servers": advertised,
+            "security.protocol": "PLAINTEXT",
+            "enable.idempotence": "true or false",
+            "transactional.id": "not offered yet",
+            "group.id": "not offered yet: assign partitions",
+            "LingerMs": config.linger_ms,
+            "AutoCreateTopics": config.auto_create_topics,
+        },
+        apis=[
+            _VERSIONS.of(_Offered(key.name.lower(), versions.start, versions.stop - 1))
+            for key, versions in VERSIONS.items()
+        ],
+        topics=[
+            _TOPICS.of(_Served(topic.topic, topic.partitions, topic.topic_schema.kind == "records")) for topic in topics
+        ],
+    )
+
+
+class _Offered(NamedTuple):
+    api: str
+    min_version: int
+    max_version: int
+
+
+class _Served(NamedTuple):
+    topic: str
+    partitions: int
+    is_served: bool
+    """True if the topic holds Kafka's records. Topics of columns are not served."""
+
+
+def _allow_files(connections: int) -> None:
+    """Raise the limit of open files, so that as many connections fit beside the files of the store."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _FILES_OF_STORE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+
+
+async def _served(gateway: Gateway, listening: socket.socket, address: str, url: str) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def ready() -> None:
+        click.echo(f"serving {url} to Kafka's clients: {address}; SIGTERM or Ctrl-C ends it", err=True)
+
+    await gateway.run(listening, ready, stop)

@@ -1,0 +1,57 @@
+"""Addresses of the gateway: where it listens, and where clients reach it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from eoslog.errors import InvalidOption
+from eoslog.wording import quoted
+
+_LAST_PORT = 65_535
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parsed_address(text: str) -> Address:
+    """Return the address that ``HOST:PORT`` names. The host of an IPv6 address is in brackets.
+
+    Raises:
+        ValueError: it is no address.
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(text)
+    if not host or not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+        raise ValueError(text)
+    return Address(host, int(port))
+
+
+def check_loopback(address: Address) -> None:
+    """Refuse an address at which other machines could connect.
+
+    The gateway has the store's credentials, and does not know its clients yet: it has neither TLS nor SASL.
+
+    Raises:
+        InvalidOption
+    """
+    try:
+        is_loopback = address.host == "localhost" or ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise InvalidOption(
+            f"the gateway cannot listen on {quoted(address.host)}: it has no TLS and no SASL yet, so each machine that "
+            "reaches it could use its credentials for the store. Listen on 127.0.0.1, ::1 or localhost"
+        )

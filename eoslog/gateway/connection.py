@@ -1,0 +1,221 @@
+"""A connection of a client: its requests are answered in their order.
+
+The batches of later produce requests enter the queue while earlier ones wait for their answers. Every other request
+waits until the earlier requests have their answers, as in a broker of Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import struct
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.memory_budget import Lease, MemoryBudget
+from eoslog.gateway.protocol import ApiKey, Request, UnsupportedRequest, decode_request
+from eoslog.gateway.request_decoder import MalformedRequest
+
+_logger = logging.getLogger(__name__)
+_SIZE = struct.Struct(">i")
+READ_AHEAD = 64 << 10
+"""The bytes of a connection that are read before the memory of its request is free."""
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """The answers to requests."""
+
+    produce: Callable[[Request], Awaitable[Awaitable[bytes | None]]]
+    """Puts batches into the queue, and returns the wait for the answer."""
+    other: Callable[[Request], Awaitable[tuple[bytes, Lease | None]]]
+    """Returns an answer, and the memory that it holds until it is sent."""
+
+
+class _Waiting(NamedTuple):
+    """A request that waits for its answer."""
+
+    answer: Awaitable[tuple[bytes | None, Lease | None]]
+    lease: Lease | None
+    """The memory of the request."""
+
+
+class _Closed(Exception):
+    """The connection has to be closed."""
+
+
+class Connection:
+    """One connection."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        config: GatewayConfig,
+        budget: MemoryBudget,
+        handlers: Handlers,
+    ) -> None:
+        """
+        Args:
+            budget: the memory for requests of all connections.
+        """
+        self._reader = reader
+        self._writer = writer
+        self._config = config
+        self._budget = budget
+        self._handlers = handlers
+        self._answers: asyncio.Queue[_Waiting] = asyncio.Queue(config.max_in_flight)
+        self._only_produced = False
+        """True if all requests that wait for answers are produce requests."""
+        self._reading: asyncio.Task[None] | None = None
+        self._peer = writer.get_extra_info("peername")
+
+    async def finish(self) -> None:
+        """Read no further request, and wait until the requests that were read have their answers."""
+        if self._reading is not None:
+            self._reading.cancel()
+        await self._answers.join()
+
+    async def run(self) -> None:
+        """Answer requests until the client closes the connection, or sends bytes that are no request."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._reading = tasks.create_task(self._repeat(self._read_one))
+                tasks.create_task(self._repeat(self._answer_one))
+        except* _Closed as errors:
+            _forget(errors)
+        except* ConnectionError as errors:
+            _logger.info("%s is disconnected: %s", self._peer, errors.exceptions[0])
+            _forget(errors)
+        finally:
+            while not self._answers.empty():
+                _drop(self._answers.get_nowait())
+            # Not close(): the bytes of a client that does not read would be kept.
+            self._writer.transport.abort()
+
+    @staticmethod
+    async def _repeat(step: Callable[[], Awaitable[None]]) -> None:
+        # Each step is a call of its own. Otherwise its variables would keep the last request while the next one is
+        # awaited.
+        while True:
+            await step()
+
+    async def _read_one(self) -> None:
+        """Read a request, and have it answered after the earlier ones."""
+        frame, lease = await self._next_frame()
+        try:
+            try:
+                request = decode_request(frame)
+            except (MalformedRequest, UnsupportedRequest) as error:
+                raise self._refusal(str(error)) from None
+            is_produce = request.api.key is ApiKey.PRODUCE
+            if not (is_produce and self._only_produced):
+                await self._answers.join()
+            self._only_produced = is_produce
+            answer: Awaitable[tuple[bytes | None, Lease | None]]
+            if is_produce:
+                answer = _without_lease(await self._handlers.produce(request))
+            else:
+                answer = self._handlers.other(request)
+            waiting = _Waiting(answer, lease)
+            try:
+                await self._answers.put(waiting)
+            except BaseException:
+                _drop(waiting)
+                raise
+        except BaseException:
+            lease.release()
+            raise
+
+    async def _next_frame(self) -> tuple[bytes | bytearray, Lease]:
+        """Return the next request, and its memory. The memory is taken when the client has begun to send the request.
+
+        So a client that announces a large request and sends nothing keeps no memory from others.
+        """
+        try:
+            async with asyncio.timeout(self._config.max_idle_ms / 1000):
+                header = await self._reader.readexactly(_SIZE.size)
+            (size,) = _SIZE.unpack(header)
+            if not 0 < size <= self._config.max_frame_bytes:
+                most = self._config.max_frame_bytes
+                raise self._refusal(f"a request of {size} bytes was announced, and the largest has {most}")
+            async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
+                begin = await self._reader.readexactly(min(size, READ_AHEAD))
+            lease = await self._budget.take(size)
+            if size == len(begin):
+                return begin, lease
+            try:
+                async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
+                    return await self._whole(begin, size), lease
+            except BaseException:
+                lease.release()
+                raise
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                _logger.info("%s closed its connection in the middle of a request", self._peer)
+            raise _Closed from None
+        except TimeoutError:
+            _logger.info("%s sent no whole request in time, and is disconnected", self._peer)
+            raise _Closed from None
+
+    async def _whole(self, begin: bytes, size: int) -> bytearray:
+        """Return a request, of which the first bytes have been read. At no time it is in memory twice."""
+        frame = bytearray(size)
+        frame[: len(begin)] = begin
+        at = len(begin)
+        while at < size:
+            part = await self._reader.read(min(size - at, READ_AHEAD))
+            if not part:
+                raise asyncio.IncompleteReadError(bytes(begin), size)
+            frame[at : at + len(part)] = part
+            at += len(part)
+        return frame
+
+    async def _answer_one(self) -> None:
+        """Send the next answer."""
+        waiting = await self._answers.get()
+        lease: Lease | None = None
+        try:
+            answer, lease = await waiting.answer
+            if answer is not None:
+                self._writer.write(answer)
+                async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
+                    await self._writer.drain()
+        except TimeoutError:
+            _logger.info("%s took no answer in time, and is disconnected", self._peer)
+            raise _Closed from None
+        finally:
+            for each in (waiting.lease, lease):
+                if each is not None:
+                    each.release()
+        self._answers.task_done()
+
+    def _refusal(self, reason: str) -> _Closed:
+        _logger.warning("%s is disconnected: %s", self._peer, reason)
+        return _Closed()
+
+
+async def _without_lease(answer: Awaitable[bytes | None]) -> tuple[bytes | None, Lease | None]:
+    return await answer, None
+
+
+def _drop(waiting: _Waiting) -> None:
+    """Drop an answer that nobody waits for any more."""
+    if inspect.iscoroutine(waiting.answer):
+        waiting.answer.close()
+    if waiting.lease is not None:
+        waiting.lease.release()
+
+
+def _forget(errors: BaseExceptionGroup[Any]) -> None:
+    """Drop the variables that errors keep: they would hold requests until the garbage collector comes."""
+    for each in errors.exceptions:
+        error: BaseException | None = each
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__context__

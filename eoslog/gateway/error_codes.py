@@ -1,0 +1,35 @@
+"""Kafka's error codes for the errors of a store."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from eoslog import errors
+from eoslog.errors import EosLogError
+
+_CODES: dict[type[EosLogError], ErrorCode] = {
+    errors.UnknownTopicOrPartition: ErrorCode.unknown_topic_or_partition,
+    errors.TopicAlreadyExists: ErrorCode.topic_already_exists,
+    errors.InvalidTopic: ErrorCode.invalid_topic_exception,
+    errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    errors.UnknownProducerId: ErrorCode.unknown_producer_id,
+    errors.InvalidProducerEpoch: ErrorCode.invalid_producer_epoch,
+    errors.InvalidProducerIdMapping: ErrorCode.invalid_producer_id_mapping,
+    errors.ProducerFenced: ErrorCode.producer_fenced,
+    errors.InvalidTxnState: ErrorCode.invalid_txn_state,
+    errors.InvalidRecord: ErrorCode.invalid_record,
+    errors.SchemaMismatch: ErrorCode.invalid_record,
+    errors.InvalidRequest: ErrorCode.invalid_request,
+    # The clients repeat the request: a put without an answer may have landed, and the others have not.
+    errors.RequestTimedOut: ErrorCode.request_timed_out,
+    errors.RetriableError: ErrorCode.not_enough_replicas,
+    errors.StorageFull: ErrorCode.kafka_storage_error,
+    errors.StoreAccessDenied: ErrorCode.cluster_authorization_failed,
+    errors.CorruptRecord: ErrorCode.kafka_storage_error,
+}
+
+
+def error_code(error: EosLogError) -> ErrorCode:
+    """Return Kafka's code for an error. Clients repeat a request whose error is retriable."""
+    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.unknown_server_error)

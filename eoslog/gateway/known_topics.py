@@ -1,0 +1,59 @@
+"""Topics and partitions as this process knows them, without a lock and without a request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from eoslog.errors import EosLogError
+from eoslog.session.session import Session
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import Topic
+
+_logger = logging.getLogger(__name__)
+
+
+class KnownTopics:
+    """The topics of a store. A read of single objects of the state needs no lock: records replace them as a whole."""
+
+    def __init__(self, store: Session, executor: Executor) -> None:
+        self._store = store
+        self._executor = executor
+
+    def known(self, name: str) -> Topic | None:
+        """Return the topic of this name, if this process knows one."""
+        state = self._store.known_state
+        return state.topics.get(state.topic_ids.get(name, ""))
+
+    def with_id(self, topic_id: str) -> Topic | None:
+        """Return the topic of this id, if this process knows one."""
+        return self._store.known_state.topics.get(topic_id)
+
+    async def find(self, name: str) -> Topic | None:
+        """Return the topic of this name. Look for a new topic if this process knows none."""
+        topic = self.known(name)
+        if topic is None and await self.refresh() is None:
+            topic = self.known(name)
+        return topic
+
+    async def refresh(self) -> EosLogError | None:
+        """Read the newest state. Return the error if the store does not give it: then the known state is older."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                self._executor, lambda: self._store.read(lambda state, slot: None)
+            )
+        except EosLogError as error:
+            _logger.warning("%s: the newest state cannot be read: %s", self._store.url, error)
+            return error
+        return None
+
+    def partition(self, topic: str, partition: int) -> Partition | None:
+        """Return the newest known state of a partition."""
+        found = self.known(topic)
+        return None if found is None else self._store.known_state.partitions.get(PartitionId(found.topic_id, partition))
+
+    def all(self) -> list[Topic]:
+        """Return all known topics."""
+        return list(self._store.known_state.topics.values())

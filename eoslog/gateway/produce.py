@@ -1,0 +1,203 @@
+"""Produce requests: their batches go into the queue in the order of their arrival."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, TypeAlias
+
+from kio.schema.errors import ErrorCode
+
+from eoslog.errors import EosLogError
+from eoslog.gateway.batch_queue import BatchQueue
+from eoslog.gateway.error_codes import error_code
+from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.memory_budget import MemoryBudget
+from eoslog.gateway.protocol import Request
+from eoslog.gateway.record_batches import CorruptBatch, DecodedBatch, UnsupportedBatch, decode
+from eoslog.producer.producer_batches import ProducerBatch
+from eoslog.state.transaction_requests import AppendedRows
+from eoslog.wording import quoted
+
+_NO_ANSWER, _ALL = 0, -1
+_NO_TRANSACTIONS = "the gateway has no transactions yet"
+_DECODED_AT_ONCE = 16 << 10
+"""Smaller batches are decoded in the event loop: another thread would cost more."""
+_ATTRIBUTES, _COMPRESSION = 22, 7
+"""The place of the byte with a batch's compression, and its bits; 0 for none."""
+_MOST_EXPANSION = 8
+"""Rows have at most this many times the bytes of their records without compression: a record has 7 bytes or more."""
+
+
+class _Refusal(Exception):
+    """The error of one batch, which never entered the queue."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Outcome(NamedTuple):
+    """The answer for one batch."""
+
+    code: ErrorCode
+    message: str | None = None
+    offset: int = -1
+
+
+_Appended: TypeAlias = "asyncio.Future[AppendedRows | EosLogError]"
+
+
+class Produce:
+    """Answers produce requests."""
+
+    def __init__(
+        self, config: GatewayConfig, topics: KnownTopics, queue: BatchQueue, *, rows: MemoryBudget, executor: Executor
+    ) -> None:
+        """
+        Args:
+            rows: the memory for the rows of batches that wait.
+        """
+        self._config = config
+        self._topics = topics
+        self._queue = queue
+        self._rows = rows
+        self._executor = executor
+
+    async def begin(self, request: Request) -> Awaitable[bytes | None]:
+        """Put the batches of a request into the queue.
+
+        Returns:
+            The wait for the answer; for a request with ``acks=0`` the answer is None.
+        """
+        message = request.message
+        found = [
+            await self._added(message, topic.name, each)
+            for topic in message.topic_data
+            for each in topic.partition_data
+        ]
+        waiting = {each for each in found if isinstance(each, asyncio.Future)}
+        return self._answer(request, waiting, found)
+
+    async def _added(self, message: Any, topic: str, data: Any) -> _Appended | _Refusal:
+        try:
+            return await self._add(message, topic, data)
+        except _Refusal as refusal:
+            return refusal.with_traceback(None)
+
+    async def _add(self, message: Any, topic: str, data: Any) -> _Appended:
+        """Put a batch into the queue, and return the future of its offsets.
+
+        Raises:
+            _Refusal
+        """
+        if message.acks not in (_NO_ANSWER, 1, _ALL):
+            raise _Refusal(ErrorCode.invalid_required_acks, f"acks must be 0, 1 or all, not {message.acks}")
+        if message.transactional_id is not None:
+            raise _Refusal(ErrorCode.invalid_request, f"{_NO_TRANSACTIONS}. Leave transactional.id out")
+        found = await self._topics.find(topic)
+        if found is None:
+            raise _Refusal(ErrorCode.unknown_topic_or_partition, f"there is no topic {quoted(topic)}")
+        if found.topic_schema.kind != "records":
+            reason = f"topic {topic} has columns of its own. Write it with eoslog or Spark"
+            raise _Refusal(ErrorCode.invalid_record, reason)
+        if not data.records:
+            raise _Refusal(ErrorCode.invalid_record, "the request has no batch for the partition")
+        # A request that waits for this memory holds none that others wait for: its earlier batches are in the queue.
+        lease = await self._rows.take(self._most_decoded(data.records))
+        try:
+            decoded = await self._decoded(data.records)
+            if decoded.is_control or decoded.is_transactional:
+                raise _Refusal(ErrorCode.invalid_record, f"a client writes no control batches, and {_NO_TRANSACTIONS}")
+        except BaseException:
+            lease.release()
+            raise
+        size = decoded.rows.nbytes
+        lease.shrink(size)
+        is_own = decoded.producer_id < 0
+        batch = ProducerBatch(
+            topic=topic,
+            partition=data.index,
+            rows=decoded.rows,
+            producer_id=0 if is_own else decoded.producer_id,
+            producer_epoch=0 if is_own else decoded.producer_epoch,
+            base_sequence=0 if is_own else decoded.base_sequence,
+        )
+        answer = self._queue.add(batch, size, is_own=is_own)
+        answer.add_done_callback(lambda _: lease.release())
+        return answer
+
+    def _most_decoded(self, records: memoryview) -> int:
+        """Return how many bytes the rows of a batch may take."""
+        is_compressed = len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & _COMPRESSION
+        return _MOST_EXPANSION * (self._config.max_batch_bytes if is_compressed else len(records))
+
+    async def _decoded(self, records: memoryview) -> DecodedBatch:
+        def decoded() -> DecodedBatch:
+            try:
+                return decode(records, max_bytes=self._config.max_batch_bytes)
+            except CorruptBatch as error:
+                raise _Refusal(ErrorCode.corrupt_message, str(error)) from None
+            except UnsupportedBatch as error:
+                raise _Refusal(ErrorCode.unsupported_for_message_format, str(error)) from None
+
+        if len(records) <= _DECODED_AT_ONCE:
+            return decoded()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, decoded)
+
+    async def _answer(
+        self, request: Request, waiting: set[_Appended], found: Sequence[_Appended | _Refusal]
+    ) -> bytes | None:
+        message = request.message
+        if waiting:
+            # The batches stay in the queue after this time. The client repeats them, and no row is appended twice.
+            timeout_s = None if message.acks == _NO_ANSWER else max(0.0, message.timeout.total_seconds())
+            await asyncio.wait(waiting, timeout=timeout_s)
+        outcomes = [self._outcome(each) for each in found]
+        if message.acks == _NO_ANSWER:
+            refused = next((each for each in outcomes if each.code is not ErrorCode.none), None)
+            if refused is not None:
+                # The client waits for no answer. It only learns of an error if its connection ends, as from a broker.
+                raise ConnectionAbortedError(refused.message)
+            return None
+        left = iter(outcomes)
+        return request.encoded(
+            request.api.response(
+                responses=tuple(
+                    request.api.part(
+                        "TopicProduceResponse",
+                        name=topic.name,
+                        partition_responses=tuple(
+                            self._part(request, topic.name, each.index, next(left)) for each in topic.partition_data
+                        ),
+                    )
+                    for topic in message.topic_data
+                )
+            )
+        )
+
+    @staticmethod
+    def _outcome(found: _Appended | _Refusal) -> _Outcome:
+        if isinstance(found, _Refusal):
+            return _Outcome(found.code, str(found))
+        if not found.done():
+            return _Outcome(ErrorCode.request_timed_out, "the store has not answered in time")
+        answer = found.result()
+        if isinstance(answer, EosLogError):
+            return _Outcome(error_code(answer), str(answer))
+        return _Outcome(ErrorCode.none, offset=answer.base_offset)
+
+    def _part(self, request: Request, topic: str, partition: int, outcome: _Outcome) -> Any:
+        known = self._topics.partition(topic, partition)
+        return request.api.part(
+            "PartitionProduceResponse",
+            index=partition,
+            error_code=outcome.code,
+            base_offset=outcome.offset,
+            log_append_time=None,
+            log_start_offset=-1 if known is None else known.log_start_offset,
+            record_errors=(),
+            error_message=outcome.message,
+        )

@@ -1,0 +1,150 @@
+"""The gateway's server: its socket, its connections, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from eoslog.gateway.addresses import Address, check_loopback
+from eoslog.gateway.batch_queue import BatchQueue
+from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
+from eoslog.gateway.fetch import Fetch
+from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.log_follower import LogFollower
+from eoslog.gateway.memory_budget import Lease, MemoryBudget
+from eoslog.gateway.offsets import Offsets
+from eoslog.gateway.produce import Produce
+from eoslog.gateway.producer_ids import ProducerIds
+from eoslog.gateway.protocol import ApiKey, Request, supported_versions
+from eoslog.gateway.topics import Topics
+from eoslog.session.session import Session
+
+_logger = logging.getLogger(__name__)
+_WRITE_AHEAD = 64 << 10
+_BACKLOG = 512
+_THREADS = 16
+_GRACE_S = 10.0
+"""The time that produced batches have to be appended after the end of the server (s)."""
+
+
+class Gateway:
+    """A server for Kafka's clients in front of a store."""
+
+    def __init__(self, store: Session, config: GatewayConfig, advertised: Address) -> None:
+        """
+        Args:
+            advertised: the address at which clients reach the gateway.
+        """
+        self._config = config
+        self._executor = ThreadPoolExecutor(_THREADS, "eoslog-gateway")
+        self._requests = MemoryBudget(config.request_bytes)
+        self._rows = MemoryBudget(config.row_bytes)
+        self._responses = MemoryBudget(config.response_bytes)
+        known = KnownTopics(store, self._executor)
+        self._follower = LogFollower(store, self._executor)
+        # The queue's two threads are its own: fetches that read slowly do not delay appends.
+        self._appenders = ThreadPoolExecutor(2, "eoslog-gateway-append")
+        self._queue = BatchQueue(store, config, executor=self._appenders, appended=self._follower.appended)
+        self._fetch = Fetch(
+            store,
+            config,
+            known,
+            follower=self._follower,
+            answers=self._responses,
+            executor=self._executor,
+        )
+        topics = Topics(store, config, known, executor=self._executor, advertised=advertised)
+        offsets = Offsets(store, known, self._executor)
+        self._answers: dict[ApiKey, Callable[[Request], Awaitable[Any]]] = {
+            ApiKey.METADATA: topics.metadata,
+            ApiKey.CREATE_TOPICS: topics.create,
+            ApiKey.DELETE_TOPICS: topics.delete,
+            ApiKey.DESCRIBE_CONFIGS: topics.configs,
+            ApiKey.LIST_OFFSETS: offsets.list,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.of_leader_epoch,
+            ApiKey.INIT_PRODUCER_ID: ProducerIds(store, self._executor).init,
+            ApiKey.API_VERSIONS: _versions,
+        }
+        produce = Produce(config, known, self._queue, rows=self._rows, executor=self._executor)
+        self._handlers = Handlers(produce.begin, self._other)
+        self._connections: dict[asyncio.Task[None], Connection] = {}
+
+    async def _other(self, request: Request) -> tuple[bytes, Lease | None]:
+        if request.api.key is ApiKey.FETCH:
+            return await self._fetch.answer(request)
+        return request.encoded(await self._answers[request.api.key](request)), None
+
+    async def run(self, listening: socket.socket, ready: Callable[[], object], stop: asyncio.Event) -> None:
+        """Serve the clients that connect to a socket until ``stop`` is set."""
+        server = await asyncio.start_server(self._connected, sock=listening, limit=READ_AHEAD, backlog=_BACKLOG)
+        background = [asyncio.create_task(self._queue.run()), asyncio.create_task(self._follower.run())]
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            ready()
+            done, _ = await asyncio.wait([stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+            for each in done - {stopped}:
+                # A background task never ends by itself.
+                await each
+            # Not wait_closed(): from Python 3.12 on it waits until the clients disconnect.
+            server.close()
+            await self._finish()
+        finally:
+            server.close()
+            stopped.cancel()
+            ending = [*self._connections, *background]
+            for each in ending:
+                each.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+            self._executor.shutdown(cancel_futures=True)
+            self._appenders.shutdown(cancel_futures=True)
+
+    async def _finish(self) -> None:
+        """Answer the requests that were read, so that clients repeat fewer of them."""
+        finishing = [asyncio.create_task(each.finish()) for each in self._connections.values()]
+        if finishing:
+            await asyncio.wait(finishing, timeout=_GRACE_S)
+            for each in finishing:
+                each.cancel()
+        await self._queue.drain(_GRACE_S)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= self._config.max_connections:
+            _logger.warning("a connection is refused: there are %d already", len(self._connections))
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD)
+        connection = Connection(reader, writer, config=self._config, budget=self._requests, handlers=self._handlers)
+        self._connections[task] = connection
+        try:
+            await connection.run()
+        except asyncio.CancelledError:
+            # The server ends. asyncio would log an error otherwise.
+            pass
+        except Exception:
+            _logger.exception("a request failed, and its connection is closed")
+        finally:
+            del self._connections[task]
+
+
+async def _versions(request: Request) -> Any:
+    return supported_versions(request)
+
+
+def listening_socket(address: Address) -> socket.socket:
+    """Return a socket that listens at an address of this machine only.
+
+    Raises:
+        InvalidOption: other machines could connect to the address.
+        OSError: the address is in use, or it is not an address of this machine.
+    """
+    check_loopback(address)
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)

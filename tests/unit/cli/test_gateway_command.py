@@ -1,0 +1,102 @@
+"""``gateway``: how it starts, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import eoslog
+from tests.unit.cli.command import REPOSITORY, Command
+from tests.unit.gateway.raw_client import Client, batch, fetch, produce, values_of
+
+
+def refused(command: Command, *arguments: str, program: str = "") -> tuple[int, str]:
+    """The status and the output of a gateway in a process of its own that does not start."""
+    run = f"{program}\nfrom eoslog.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", run, "--store", command.url, "gateway", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_clients_until_a_signal_ends_it(command: Command, store: eoslog.Store, number: int) -> None:
+    process = command.start("gateway", "--listen", "127.0.0.1:0")
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        assert line.startswith(f"serving {command.url} to Kafka's clients: 127.0.0.1:")
+        with Client(int(line.partition(";")[0].rpartition(":")[2])) as client:
+            assert produce(client, ("t", 0, batch(b"v")))[0].base_offset == 0
+            assert values_of(fetch(client, "t", 0).records) == [(0, b"v")]
+            process.send_signal(number)
+            _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert (process.returncode, error) == (0, b"")
+    assert [row["value"] for row in store.scan("t").to_table().to_pylist()] == [b"v"]
+
+
+def test_the_check_shows_what_clients_need(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("columns", schema={"n": "long"})
+
+    found = command.json("gateway", "--check", "--listen", "127.0.0.1:0", "--auto-create-topics")
+
+    assert found["cluster_id"] == store.describe().store_id
+    assert found["bootstrap.servers"].startswith("127.0.0.1:")
+    assert found["auto_create_topics"] is True
+    assert {"api": "fetch", "min_version": 4, "max_version": 12} in found["apis"]
+    assert [(each["topic"], each["is_served"]) for each in found["topics"]] == [("columns", False), ("t", True)]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9092", "192.0.2.1:9092", "[::]:9092", "example.com:9092"])
+def test_other_machines_cannot_connect(command: Command, store: eoslog.Store, address: str) -> None:
+    result = command.run("gateway", "--listen", address, "--check")
+
+    assert result.exit_code == 1
+    assert "[EOSLOG_INVALID_OPTION] the gateway cannot listen on" in result.stderr
+    assert "no TLS and no SASL yet" in result.stderr
+
+
+@pytest.mark.parametrize("address", ["9092", ":9092", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "::1:9092"])
+def test_an_address_has_a_host_and_a_port(command: Command, address: str) -> None:
+    result = command.run("gateway", "--listen", address, "--check")
+
+    assert result.exit_code == 2
+    assert "is not HOST:PORT" in result.stderr
+
+
+def test_a_port_in_use_is_reported(command: Command, store: eoslog.Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = command.run("gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--check")
+
+    assert result.exit_code == 1
+    assert "Address already in use. Choose another --listen" in result.stderr
+
+
+def test_a_place_without_a_store_is_reported(tmp_path: Path) -> None:
+    result = Command(str(tmp_path / "nothing")).run("gateway", "--check", "--listen", "127.0.0.1:0")
+
+    assert (result.exit_code, "[EOSLOG_NOT_A_STORE]" in result.stderr) == (1, True)
+
+
+def test_without_the_extra_the_command_says_how_to_install_it(command: Command) -> None:
+    status, error = refused(command, "--check", program="import sys; sys.modules['kio'] = None")
+
+    assert (status, "pip install '.[gateway]'" in error, "Traceback" in error) == (1, True, False)
+
+
+def test_the_help_needs_no_extra(command: Command) -> None:
+    assert refused(command, "--help", program="import sys; sys.modules['kio'] = None")[0] == 0

@@ -1,4 +1,4 @@
-"""Kafka's error codes for the errors of a store."""
+"""Kafka's error codes for the errors of a store and of record batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog import errors
 from eoslog.errors import EosLogError
+from eoslog.gateway.batch_errors import BatchError, BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedBatch
 
 _CODES: dict[type[EosLogError], ErrorCode] = {
     errors.UnknownTopicOrPartition: ErrorCode.unknown_topic_or_partition,
@@ -28,6 +29,14 @@ _CODES: dict[type[EosLogError], ErrorCode] = {
     errors.StoreAccessDenied: ErrorCode.cluster_authorization_failed,
     errors.CorruptRecord: ErrorCode.kafka_storage_error,
 }
+
+BATCH_CODES: dict[type[BatchError], ErrorCode] = {
+    CorruptBatch: ErrorCode.corrupt_message,
+    InvalidBatch: ErrorCode.invalid_record,
+    BatchTooLarge: ErrorCode.message_too_large,
+    UnsupportedBatch: ErrorCode.unsupported_for_message_format,
+}
+"""Only the first one is retriable: a client repeats the batch."""
 
 
 def error_code(error: EosLogError) -> ErrorCode:

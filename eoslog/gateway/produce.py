@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, TypeAlias
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError
+from eoslog.gateway.batch_errors import BatchError
 from eoslog.gateway.batch_queue import BatchQueue
-from eoslog.gateway.error_codes import error_code
+from eoslog.gateway.error_codes import BATCH_CODES, error_code
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.memory_budget import MemoryBudget
 from eoslog.gateway.protocol import Request
-from eoslog.gateway.record_batches import CorruptBatch, DecodedBatch, UnsupportedBatch, decode
+from eoslog.gateway.record_batches import DecodedBatch, decode
 from eoslog.producer.producer_batches import ProducerBatch
 from eoslog.state.transaction_requests import AppendedRows
 from eoslog.wording import quoted
@@ -138,10 +139,8 @@ class Produce:
         def decoded() -> DecodedBatch:
             try:
                 return decode(records, max_bytes=self._config.max_batch_bytes)
-            except CorruptBatch as error:
-                raise _Refusal(ErrorCode.corrupt_message, str(error)) from None
-            except UnsupportedBatch as error:
-                raise _Refusal(ErrorCode.unsupported_for_message_format, str(error)) from None
+            except BatchError as error:
+                raise _Refusal(BATCH_CODES[type(error)], str(error)) from None
 
         if len(records) <= _DECODED_AT_ONCE:
             return decoded()

@@ -352,22 +352,24 @@ def _records(rows: pa.RecordBatch, timestamp_delta: Numbers, offset_delta: Numbe
 def _encoded_headers(headers: Column) -> Column:
     """Return for each row the number of its headers and the headers, as at the end of a record."""
     counts = headers.value_lengths().fill_null(0).to_numpy().astype(np.int64)
-    number = _varints(counts)
     if not counts.any():
-        return number
+        # The varint of 0 is a byte without bits.
+        return _strings(np.arange(len(counts) + 1, dtype=np.int32), pa.py_buffer(bytes(len(counts))))
     keys, values = headers.flatten().flatten()
     # A column of a store may have null for a header. Kafka has no null keys of headers.
     keys = keys.fill_null("").cast(pa.binary())
     pairs = _joined(_varints(_sizes(keys)), keys, _varints(_sizes(values)), values)
     _, bounds, data = pairs.buffers()
     of_rows = np.frombuffer(bounds, np.int32)[_bounds(counts)]
-    return _joined(number, _strings(of_rows, data))
+    return _joined(_varints(counts), _strings(of_rows, data))
 
 
 def _sizes(column: Column) -> Numbers:
     """Return the sizes of byte strings, -1 for null."""
     lengths: Column = pc.binary_length(column)
-    sizes: Numbers = lengths.fill_null(-1).to_numpy().astype(np.int64)
+    if lengths.null_count:
+        lengths = lengths.fill_null(-1)
+    sizes: Numbers = lengths.to_numpy().astype(np.int64)
     return sizes
 
 

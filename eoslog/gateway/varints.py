@@ -31,6 +31,9 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     Raises:
         InvalidBatch: the number has no end, or too many bytes.
     """
+    # Nearly all numbers have one byte, and headers have many of them.
+    if at < len(data) and (byte := data[at]) < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
     value, after = read_unsigned_varint(data, at)
     return (value >> 1) ^ -(value & 1), after
 

@@ -16,7 +16,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-clouds test-s3 s3-server promtool s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools iceberg-tools conformance docs lint format schemas lock clean
+.PHONY: help setup demo bench bench-all bench-peers bench-spark test test-unit coverage test-simulation test-spark test-deep test-all test-clouds test-s3 s3-server promtool s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools iceberg-tools test-kafka-clients bench-gateway conformance docs lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -186,6 +186,15 @@ iceberg-tools: setup ## Have Iceberg's own runtime for Spark, PyIceberg, DuckDB 
 	@conf/iceberg_tools.sh
 	PYSPARK_PYTHON=$(CURDIR)/.cache/iceberg-tools/venv/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/.cache/iceberg-tools/venv/bin/python \
 		.cache/iceberg-tools/venv/bin/python -m pytest tests/iceberg_tools
+
+KAFKA_CLIENTS := $(CURDIR)/.cache/kafka-clients/venv/bin/python
+test-kafka-clients: setup s3-server ## Run clients of Kafka, with librdkafka's own tests, against the gateway (needs Java, Maven, npm and a C++ compiler)
+	@conf/kafka_clients.sh
+	PYSPARK_PYTHON=$(KAFKA_CLIENTS) PYSPARK_DRIVER_PYTHON=$(KAFKA_CLIENTS) $(KAFKA_CLIENTS) -m pytest tests/kafka_clients
+
+bench-gateway: setup s3-server ## Measure the gateway beside a Kafka broker: CPU for each record, and the time of an acknowledgement
+	@conf/kafka_clients.sh
+	$(KAFKA_CLIENTS) -m benchmarks.gateway
 
 docs: setup ## Build the site of the pages and the API reference into .cache/docs/site; a dead link is an error
 	@conf/docs_source.sh

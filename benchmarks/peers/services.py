@@ -45,6 +45,7 @@ offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
+num.partitions={partitions}
 """
 
 
@@ -64,14 +65,19 @@ class Broker:
 
 
 @contextmanager
-def kafka_broker(directory: Path) -> Iterator[Broker]:
-    """A broker of one node (KRaft) with its data below ``directory``. It ends with the block."""
-    command = [java(), "-Xmx1g", "-Xms1g", "-cp", f"{PEERS / 'kafka'}/*"]
+def kafka_broker(directory: Path, jars: Path = PEERS / "kafka", partitions: int = 1) -> Iterator[Broker]:
+    """A broker of one node (KRaft) with its data below ``directory``. It ends with the block.
+
+    Args:
+        jars: the directory of Kafka's jars.
+        partitions: the partitions of a topic that the broker creates by itself.
+    """
+    command = [java(), "-Xmx1g", "-Xms1g", "-cp", f"{jars}/*"]
     place = directory / "kafka"
     place.mkdir()
     ports = {"broker": _free_port(), "controller": _free_port()}
     settings = place / "server.properties"
-    settings.write_text(_BROKER.format(data=place / "data", **ports))
+    settings.write_text(_BROKER.format(data=place / "data", partitions=partitions, **ports))
     # The id of a cluster is a UUID in Kafka's own spelling.
     cluster = "AAAAAAAAAAAAAAAAAAAAAQ"
     subprocess.run(

@@ -20,6 +20,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = len(_XERIAL_MAGIC) + 8
 """Two versions follow the magic. Some clients write them in the wrong byte order, so they are not read."""
 _BLOCK_SIZE = struct.Struct(">i")
+_SNAPPY = pa.Codec("snappy")
 
 
 def decompress(compression: int, data: bytes, *, max_bytes: int) -> bytes:
@@ -78,7 +79,11 @@ def _snappy_blocks(data: bytes, max_bytes: int) -> Iterator[bytes]:
         if not 0 <= size <= len(data) - begin:
             raise InvalidBatch(f"a block of snappy has {size} bytes, but {len(data) - begin} are left")
         at = begin + size
-        yield _snappy_block(data[begin:at], max_bytes)
+        part = _snappy_block(data[begin:at], max_bytes)
+        if not part and at < len(data):
+            # Millions of blocks without content would take a thread for a minute.
+            raise InvalidBatch("a block of snappy is empty, and others follow")
+        yield part
 
 
 def _snappy_block(data: bytes, max_bytes: int) -> bytes:
@@ -86,7 +91,7 @@ def _snappy_block(data: bytes, max_bytes: int) -> bytes:
     if size > max_bytes:
         raise _too_large(max_bytes)
     # The size must be exact: Arrow fills a larger result with other bytes of the memory.
-    found: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
+    found: bytes = _SNAPPY.decompress(data, size, asbytes=True)
     return found
 
 

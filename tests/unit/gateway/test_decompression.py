@@ -104,6 +104,13 @@ def test_a_small_input_takes_no_more_memory_than_allowed(compression: int, bomb:
     assert pool.bytes_allocated() - before < MOST
 
 
+def test_empty_blocks_of_snappy_are_refused_before_all_are_read() -> None:
+    header, empty = kafka_python.snappy_encode(b"")[:16], b"\x00\x00\x00\x01\x00"
+
+    with pytest.raises(InvalidBatch, match="a block of snappy is empty, and others follow"):
+        decompress(SNAPPY, header + empty * 1000, max_bytes=MOST)
+
+
 def test_a_block_of_snappy_has_its_exact_size() -> None:
     # 5 bytes are claimed, and 3 are there: Arrow must not fill up the rest.
     with pytest.raises(InvalidBatch):

@@ -1,0 +1,154 @@
+"""The gateway beside a Kafka broker in one run: CPU for each record of 100 bytes, and the time of an acknowledgement.
+
+``python -m benchmarks.gateway [records]`` with the environment of ``conf/kafka_clients.sh``. Both write to the same
+disk. The gateway also writes to a real S3 server; its acknowledgements are beside the time of a PUT there.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from rich.console import Console
+from rich.table import Table
+
+import eoslog
+from benchmarks.peers.services import REPOSITORY, kafka_broker
+from eoslog.storage.environment import Environment
+from eoslog.storage.s3_options import S3Options
+from eoslog.storage.s3_store import S3Store
+from tests.kafka_clients.gateway_process import running_gateway
+from tests.s3.servers import real_s3_server
+
+_VALUE = b"v" * 100
+_ROUNDS = 100
+_PATIENCE_S = 120
+_TOPIC = "benchmark"
+
+
+def produce(servers: str, records: int) -> float:
+    """Write records to the topic, and return the time until the last acknowledgement (s)."""
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": records + 1,
+        }
+    )
+    producer.list_topics(_TOPIC, _PATIENCE_S)
+    start = time.perf_counter()
+    for _ in range(records):
+        producer.produce(_TOPIC, _VALUE, partition=0)
+    if producer.flush(_PATIENCE_S):
+        raise RuntimeError("not all records were written")
+    return time.perf_counter() - start
+
+
+def consume(servers: str, records: int) -> float:
+    """Read records from the beginning of the topic, and return the time that it takes (s)."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
+    try:
+        start = time.perf_counter()
+        consumer.assign([TopicPartition(_TOPIC, 0, OFFSET_BEGINNING)])
+        count = 0
+        while count < records:
+            found = consumer.consume(min(10_000, records - count), _PATIENCE_S)
+            if not found:
+                raise RuntimeError(f"{count} of {records} records came")
+            count += len(found)
+        return time.perf_counter() - start
+    finally:
+        consumer.close()
+
+
+def acknowledgement_ms(servers: str) -> float:
+    """Return the median time from a record's send to its acknowledgement, one record at a time (ms)."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
+
+    def send() -> None:
+        producer.produce(_TOPIC, _VALUE, partition=0)
+        if producer.flush(_PATIENCE_S):
+            raise RuntimeError("the record was not written")
+
+    send()
+    return median_ms(send)
+
+
+def median_ms(work: Callable[[], object]) -> float:
+    """Return the median time of a piece of work (ms)."""
+    times = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1000
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far (s)."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(name: str, servers: str, pid: int, records: int) -> list[str]:
+    """Return a row of the table."""
+    # The first records and the compilers of a JVM are not part of the measurement.
+    produce(servers, records // 10)
+    before = cpu_s(pid)
+    produce_s = produce(servers, records)
+    between = cpu_s(pid)
+    consume_s = consume(servers, records)
+    after = cpu_s(pid)
+    return [
+        name,
+        f"{(between - before) / records * 1e6:.2f}",
+        f"{records / produce_s:,.0f}",
+        f"{(after - between) / records * 1e6:.2f}",
+        f"{records / consume_s:,.0f}",
+        f"{acknowledgement_ms(servers):.1f}",
+    ]
+
+
+def main(records: int) -> None:
+    table = Table("", "CPU in (µs)", "in (records/s)", "CPU out (µs)", "out (records/s)", "ack p50 (ms)")
+    with tempfile.TemporaryDirectory(prefix="eoslog-gateway-") as temporary:
+        directory = Path(temporary)
+        with kafka_broker(directory, REPOSITORY / ".cache/kafka-clients/kafka") as broker:
+            broker.create_topic(_TOPIC)
+            table.add_row(*measured("Kafka, one broker", broker.servers, broker.pid, records))
+        place = str(directory / "store")
+        eoslog.connect(place).admin.create_topic(_TOPIC)
+        with running_gateway(place, directory / "local.log") as gateway:
+            table.add_row(*measured("gateway, disk", gateway.servers, gateway.pid, records))
+        with running_gateway(place, directory / "local.log", "--linger-ms", "0") as gateway:
+            table.add_row("gateway, disk, no linger", *[""] * 4, f"{acknowledgement_ms(gateway.servers):.1f}")
+        with real_s3_server() as server:
+            bucket = server.new_bucket()
+            options = S3Options.of(server.options())
+            objects = S3Store(server.new_bucket(), "put", Environment(), options)
+            put_ms = median_ms(lambda: objects.put("object", _VALUE))
+            eoslog.connect(server.url(bucket), **server.options()).admin.create_topic(_TOPIC)
+            for label, linger in (("", ()), (", no linger", ("--linger-ms", "0"))):
+                with running_gateway(
+                    server.url(bucket), directory / "s3.log", *linger, variables=server.variables()
+                ) as gateway:
+                    row = (
+                        ["", "", "", "", f"{acknowledgement_ms(gateway.servers):.1f}"]
+                        if linger
+                        else measured("", gateway.servers, gateway.pid, records)[1:]
+                    )
+                    table.add_row(f"gateway, S3{label}", *row)
+            table.add_row("a PUT on the S3 server", *[""] * 4, f"{put_ms:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 500_000)

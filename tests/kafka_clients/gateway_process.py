@@ -1,0 +1,139 @@
+"""A gateway in a process of its own, which tests kill and start again at the same address."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_END_S = 30
+_READY = re.compile(r"Kafka's clients: (\S+);")
+
+
+class GatewayProcess:
+    """A gateway that may be killed and started again."""
+
+    def __init__(self, store_url: str, log: Path, *, options: tuple[str, ...], variables: Mapping[str, str]) -> None:
+        """
+        Args:
+            log: a file for the standard error of all its processes.
+            options: options of ``eoslog gateway``.
+            variables: environment variables with which the process finds the store.
+        """
+        self.store_url = store_url
+        self.log = log
+        self._options = options
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS)), **variables}
+        self._listen = "127.0.0.1:0"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    @property
+    def servers(self) -> str:
+        """The address of the gateway (``bootstrap.servers``)."""
+        return self._listen
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the gateway at the address that it had before, and wait until it listens."""
+        command = [sys.executable, "-m", "eoslog.main", "--store", self.store_url, "gateway"]
+        with self.log.open("ab") as log:
+            begin = log.tell()
+            self._process = subprocess.Popen(
+                [*command, "--listen", self._listen, *self._options],
+                cwd=REPOSITORY,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.starts += 1
+        self._listen = self._address(begin)
+
+    def _address(self, begin: int) -> str:
+        assert self._process is not None
+        while True:
+            with self.log.open("rb") as log:
+                log.seek(begin)
+                said = log.read().decode(errors="replace")
+            if found := _READY.search(said):
+                return found[1]
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the gateway ended with exit code {self._process.returncode}: {said[-2000:]}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End the gateway with SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(_END_S)
+
+    def stop(self) -> int:
+        """End the gateway with SIGTERM, and return its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+
+_PATHS = (REPOSITORY, REPOSITORY / "spark_ext")
+
+
+@contextmanager
+def running_gateway(
+    store_url: str, log: Path, *options: str, variables: Mapping[str, str] | None = None
+) -> Iterator[GatewayProcess]:
+    """Run a gateway at a free port until the block ends.
+
+    Args:
+        log: a file for its standard error.
+        options: options of ``eoslog gateway``.
+        variables: environment variables with which the process finds the store.
+    """
+    gateway = GatewayProcess(store_url, log, options=options, variables=variables or {})
+    gateway.start()
+    try:
+        yield gateway
+    finally:
+        code = gateway.stop()
+        assert code == 0, f"the gateway ended with exit code {code}: {log.read_text(errors='replace')[-2000:]}"
+
+
+@contextmanager
+def killed_every(gateway: GatewayProcess, seconds: float) -> Iterator[None]:
+    """Kill a gateway again and again, and start it again at once, until the block ends. Then it runs."""
+    ended = threading.Event()
+    errors: list[BaseException] = []
+
+    def kill_again() -> None:
+        try:
+            while not ended.wait(seconds):
+                gateway.kill()
+                gateway.start()
+        except BaseException as error:
+            errors.append(error)
+
+    killer = threading.Thread(target=kill_again, name="killer")
+    killer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        killer.join()
+    if errors:
+        raise errors[0]

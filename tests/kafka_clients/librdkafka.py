@@ -1,0 +1,76 @@
+"""Runs tests of librdkafka's own test program against a server of Kafka's protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCE = REPOSITORY / ".cache" / "kafka-clients" / "librdkafka"
+PROGRAM = SOURCE / "tests" / "test-runner"
+_SHOWN_LINES = 40
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one test."""
+
+    state: str
+    """``PASSED``, ``FAILED``, ``SKIPPED``, or ``RUNNING`` if it did not end in time."""
+    seconds: float
+    output: str
+    """The last lines of the program."""
+
+
+def run(number: str, servers: str, directory: Path, *, timeout_s: float = 300) -> Mapping[str, Result]:
+    """Run the tests with a number, without those that need no server. Return the outcome of each by its name.
+
+    Args:
+        number: four digits.
+        servers: the address of the server (``bootstrap.servers``).
+        directory: an empty directory for the files of the run.
+    """
+    settings = directory / "test.conf"
+    settings.write_text(
+        f"bootstrap.servers={servers}\ntest.topic.random=true\ntest.timeout.multiplier=3\n", encoding="ascii"
+    )
+    report = directory / "report.json"
+    environment = {
+        # With this variable the program waits longer.
+        **{name: value for name, value in os.environ.items() if name != "CI"},
+        "LD_LIBRARY_PATH": f"{SOURCE / 'src'}:{SOURCE / 'src-cpp'}",
+        "RDKAFKA_TEST_CONF": str(settings),
+        "TEST_REPORT": str(report),
+        "TESTS": number,
+    }
+    with (directory / "output").open("w+b") as output:
+        process = subprocess.Popen(
+            [str(PROGRAM), "-L", "-Q", "-p1", "-V", "4.1.0.0"],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+    said = "\n".join(lines[-_SHOWN_LINES:])
+    if not report.exists():
+        return {number: Result("RUNNING", timeout_s, said)}
+    found = json.loads(report.read_text(encoding="utf-8"))["tests"]
+    return {
+        name: Result(test["state"], test["duration"], said)
+        for name, test in found.items()
+        if name.startswith(f"{number}_") and test["duration"]
+    }

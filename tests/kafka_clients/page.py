@@ -1,0 +1,46 @@
+"""``docs/evidence/kafka-clients.md``, made of the lists of tests. ``python -m tests.kafka_clients.page`` writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kafka_clients.librdkafka_tests import PASSES, REASONS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "kafka-clients.md"
+_HEAD = """# Clients of Kafka
+
+`make test-kafka-clients` runs clients of Kafka and their own tests against [the gateway](../gateway.md), on a local
+store and on a real S3 server. It needs Java, Maven, npm and a C++ compiler. `make test` runs the tests of the clients
+that its environment has.
+
+## Clients
+
+- confluent-kafka 2.16, kafka-python 3.0 and aiokafka 0.14 write with and without idempotence, and with each kind of
+  compression. Each reads rows that eoslog has written, without the rows of aborted transactions.
+- Kafka 4.3's tools in Java are `VerifiableProducer`, `ProducerPerformance` with each kind of compression, the console
+  consumer, `kafka-topics` and `kafka-get-offsets`.
+- Spark 4.1's Kafka connector writes and reads batches and streams. `format("eoslog")` reads the same rows at the same
+  offsets.
+- The gateway is killed every two seconds while librdkafka and Java write with idempotence. No row is lost, doubled or
+  out of order.
+
+"""
+
+
+def render() -> str:
+    """Return the page."""
+    lines = [
+        "## librdkafka's own tests",
+        "",
+        f"librdkafka 2.15.1 has {len(PASSES) + len(REASONS)} tests that need a server. {len(PASSES)} of them pass,",
+        "with `--auto-create-topics --default-partitions 4`, in the program's quick mode.",
+        "",
+        "| Test | Outcome |",
+        "|---|---|",
+        *(f"| {name} | {REASONS.get(name, 'passes')} |" for name in sorted([*PASSES, *REASONS])),
+    ]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

@@ -1,0 +1,48 @@
+"""The programs of docs/gateway.md run as they are printed, except for the address of the gateway."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kafka_clients.conftest import Served
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "gateway.md"
+_TOPIC = '"payments"'
+
+
+def program(number: int, served: Served, topic: str) -> str:
+    """Return a program of the page, for this gateway and a topic of its own."""
+    text = re.findall(r"```python\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)[number]
+    assert "127.0.0.1:9092" in text
+    assert _TOPIC in text
+    return text.replace("127.0.0.1:9092", served.servers).replace(_TOPIC, repr(topic))
+
+
+def test_the_programs_of_confluent_kafka_write_and_read_a_topic(served: Served) -> None:
+    pytest.importorskip("confluent_kafka")
+    topic = served.new_topic()
+    names: dict[str, Any] = {}
+
+    exec(program(0, served, topic), {})
+    exec(program(1, served, topic), names)
+
+    assert names["values"] == [row["value"] for row in served.rows(topic)]
+    assert names["values"] == [b"%d" % number for number in range(1000)]
+
+
+def test_the_program_of_spark_writes_and_reads_a_topic(spark: SparkSession, served: Served) -> None:
+    topic = served.new_topic()
+    names: dict[str, Any] = {"spark": spark}
+
+    exec(program(2, served, topic), names)
+
+    found = {(bytes(row.key), bytes(row.value)) for row in names["squares"].collect()}
+    assert found == {(b"%d" % number, b"%d" % (number * number)) for number in range(100)}
+    assert len(served.rows(topic)) == 100

@@ -128,7 +128,7 @@ class Bench:
         """Return the number of data files, and how long a scan takes beside one of the same rows in one file."""
         (described,) = store.admin.describe_partitions("t")
         self._proxy.set(self._options.other_ms, put_ms=self._options.put_ms)
-        ratio = statistics.median(self._scan_s("t") / self._scan_s("one_flush") for _ in range(5))
+        ratio = statistics.median(self._scan_s("t") / self._scan_s("one_flush") for _ in range(15))
         self._proxy.set(0)
         return f"{described.files}; {ratio:.2f}"
 

@@ -223,19 +223,42 @@ class RestCatalog:
 
         def attempt() -> _Answer:
             headers = {"Accept": "application/json", "Content-Type": "application/json"}
-            token = self._credentials.current().get("token")
-            if token is not None:
-                headers["Authorization"] = f"Bearer {token}"
+            credentials = self._credentials.current()
+            if self._settings.signing_name is not None:
+                headers = self._signed(method, url, headers, encoded, credentials)
+            elif "token" in credentials:
+                headers["Authorization"] = f"Bearer {credentials['token']}"
             return _exchanged(self._connections, method, url, headers, encoded)
 
         answer = attempt()
-        # 419: the token has expired.
-        if answer.status in (401, 419) and self._credentials.renew():
+        # 419: the token has expired. AWS answers 403 to expired credentials.
+        refused = (401, 403) if self._settings.signing_name is not None else (401, 419)
+        if answer.status in refused and self._credentials.renew():
             answer = attempt()
         return answer
 
+    def _signed(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, credentials: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return the headers of a request with a signature (AWS Signature Version 4)."""
+        # Only a publisher with a catalog of AWS needs these.
+        from botocore.auth import SigV4Auth  # type: ignore[import-untyped]
+        from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
+        from botocore.credentials import Credentials as Keys  # type: ignore[import-untyped]
+        from botocore.session import Session  # type: ignore[import-untyped]
+
+        region = self._settings.signing_region or Session().get_config_variable("region")
+        if region is None:
+            raise CatalogFailed("no region is known for the signature of requests. Set iceberg.signing_region")
+        keys = Keys(credentials["key"], credentials["secret"], credentials.get("token"))
+        request = AWSRequest(method, url, dict(headers), body)
+        SigV4Auth(keys, self._settings.signing_name, region).add_auth(request)
+        return dict(request.headers.items())
+
     def _new_credentials(self) -> Credentials:
-        """Return a token, or nothing for a catalog that takes every request."""
+        """Return a token, or AWS's keys for signatures, or nothing for a catalog that takes every request."""
+        if self._settings.signing_name is not None:
+            return self._new_keys()
         if self._settings.credentials is not None:
             found = call_named(self._settings.credentials, self._uri)
             return mapped(found, self._settings.credentials, self._uri, required=("token",))
@@ -244,6 +267,24 @@ class RestCatalog:
         if client := os.environ.get(CREDENTIAL_VARIABLE):
             return self._exchanged_token(client)
         return Credentials({})
+
+    def _new_keys(self) -> Credentials:
+        """Return the keys of an AWS identity."""
+        if self._settings.credentials is not None:
+            found = call_named(self._settings.credentials, self._uri)
+            return mapped(found, self._settings.credentials, self._uri, required=("key", "secret"), optional=("token",))
+        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+        from botocore.session import Session
+
+        try:
+            keys = Session().get_credentials()
+            frozen = None if keys is None else keys.get_frozen_credentials()
+        except BotoCoreError as error:
+            raise CatalogFailed(f"AWS gave no credentials ({type(error).__name__})") from error
+        if frozen is None:
+            raise CatalogFailed("there are no credentials of AWS in the environment, with which requests are signed")
+        values = {"key": frozen.access_key, "secret": frozen.secret_key, "token": frozen.token}
+        return Credentials({name: value for name, value in values.items() if value})
 
     def _exchanged_token(self, client: str) -> Credentials:
         """Return a token for an OAuth2 client (RFC 6749, 4.4)."""

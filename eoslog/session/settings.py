@@ -165,11 +165,15 @@ class IcebergSettings(_Section):
     namespace: Annotated[str, AfterValidator(_namespace)] = "eoslog"
     """The namespace of the tables; its levels are separated by dots."""
     credentials: str | None = None
-    """The function that gives the token, ``module:function``."""
+    """The function that gives the token, or AWS's keys, ``module:function``."""
     oauth2_server_uri: Annotated[str | None, AfterValidator(_address)] = None
     """The URL that gives tokens to OAuth2 clients; None: the catalog's own."""
     scope: str = "catalog"
     """The scope of these tokens."""
+    signing_name: str | None = None
+    """The service of AWS for which requests are signed, such as ``glue``; None: they carry a token."""
+    signing_region: str | None = None
+    """The region of that service; None: that of the environment."""
     connect_timeout_ms: _Positive = 5_000
     read_timeout_ms: _Positive = 30_000
 

@@ -27,6 +27,7 @@ def test_nothing_but_the_environment_asks_the_host_for_time_or_chance() -> None:
 def test_the_search_finds_what_it_looks_for() -> None:
     assert {what for _, what in _asked_of_the_host(ast.parse(_THE_ONE.read_text()))} == {"time", "random", "urandom"}
     assert list(_asked_of_the_host(ast.parse("x = datetime.now()"))) == [(1, "now")]
+    assert list(_asked_of_the_host(ast.parse("from uuid import UUID, uuid4"))) == [(1, "uuid")]
 
 
 def _asked_of_the_host(tree: ast.AST) -> list[tuple[int, str]]:
@@ -35,7 +36,9 @@ def _asked_of_the_host(tree: ast.AST) -> list[tuple[int, str]]:
         if isinstance(node, ast.Import):
             found += [(node.lineno, name.name) for name in node.names if name.name in _MODULES]
         elif isinstance(node, ast.ImportFrom) and node.module in _MODULES:
-            found.append((node.lineno, node.module))
+            # The class by itself makes no new id.
+            if (node.module, [each.name for each in node.names]) != ("uuid", ["UUID"]):
+                found.append((node.lineno, node.module))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS:
             found.append((node.lineno, node.func.attr))
     return found

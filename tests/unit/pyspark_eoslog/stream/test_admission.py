@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 import eoslog
 from eoslog.format.segment_index import SegmentIndexes
+from eoslog.log.replica import LogConfig
 from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, held, produce, reader, rows, seal, step
 
@@ -19,10 +20,11 @@ CONFIG = eoslog.TopicConfig(segment_batches=2)
 @pytest.fixture
 def sealed(store: eoslog.Store) -> eoslog.Store:
     """The topic ``sealed``: two partitions of ten segments with a file each, in turn."""
+    # No checkpoint comes in between, which would join the segments.
+    store = eoslog.connect(store.url, fsync=False, log_config=LogConfig(checkpoint_slots=1000))
     store.admin.create_topic("sealed", partitions=2, schema=NUMBERS, config=CONFIG)
     for number in range(20):
         produce(store, number, topic="sealed", partition=number % 2)
-        # Before a checkpoint would: that would also join the segments.
         seal(store)
     return store
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import Store
+from eoslog.errors import UnsupportedFormat
 from eoslog.log.slots import slot_of, slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
@@ -83,7 +84,11 @@ def test_a_flipped_bit_in_a_slot_is_found_unless_nothing_changes(
     kept = copy()
     kept.put(path, body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :])
 
-    found = faults(Store(kept, Environment()))
+    try:
+        found = faults(Store(kept, Environment()))
+    except UnsupportedFormat:
+        # The type of an entry or a number of the format has changed. A newer version may write them.
+        return
 
     store = Store(kept, Environment())
     assert found or store.read(lambda state, slot: state) == Store(copy(), Environment()).read(

@@ -432,3 +432,20 @@ def test_files_are_skipped_by_their_partition_and_by_bounds(tmp_path: Path) -> N
     assert len(list(table.scan(row_filter="text = '21'").plan_files())) == 1
     assert len(list(table.scan(row_filter="_base_offset >= 3").plan_files())) == 3
     assert table.scan(row_filter="key = 21").to_arrow()["text"].to_pylist() == ["21"]
+
+
+def test_times_beyond_the_year_9999_come_back_and_their_bounds_find_them(tmp_path: Path) -> None:
+    store = eoslog.connect(str(tmp_path), fsync=False)
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
+    store.admin.create_topic("t", schema=schema, config=TopicConfig(publish="iceberg"))
+    at, day = 2**62, 2**30
+    columns = [pa.array([at]).cast(schema.field("at").type), pa.array([day], pa.int32()).cast(pa.date32())]
+    with store.producer() as producer:
+        producer.send_table("t", pa.table(columns, schema=schema))
+    store.admin.publish("t")
+
+    # A filter finds the row only if the bounds of its file are right.
+    found = static_table(tmp_path).scan(row_filter=GreaterThanOrEqual("at", "9999-12-31T00:00:00+00:00")).to_arrow()
+
+    assert found["at"].cast(pa.int64()).to_pylist() == [at]
+    assert found["day"].cast(pa.int32()).to_pylist() == [day]

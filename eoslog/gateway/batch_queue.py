@@ -192,6 +192,7 @@ class BatchQueue:
         except RetriableError:
             # The batches may have landed. Then later ones would repeat their sequences.
             self._own.forget()
+            self._store.environment.reached("gateway.own_producer.forgotten")
             raise
 
     def _repeated(self, work: Callable[[], T]) -> T:

@@ -443,3 +443,29 @@ def test_a_gateway_that_is_killed_leaves_batches_that_a_client_may_repeat(
         (again,) = produce(client, ("t", 0, batch(b"0", producer=producer)))
     assert (again.error_code, again.base_offset) == (ErrorCode.none, 0)
     assert read(world.process(), "t") == [(0, b"0")]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_gateway_that_is_killed_before_its_own_producer_has_a_new_identity_keeps_the_order(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    killed = world.process()
+    with running(killed, append_timeout_ms=1_000) as gateway, Client(gateway.port) as client:
+        produce(client, ("t", 0, batch(b"0")))
+
+        def reached(found: str) -> None:
+            if found == "gateway.own_producer.forgotten":
+                raise _Killed
+
+        monkeypatch.setattr(killed.environment, "reached", reached)
+        faulty(killed).lose_answers(SLOTS, lands=lands)
+        client.send(ApiKey.PRODUCE, 9, **produce_values(("t", 0, batch(b"1"))))
+        assert client.is_closed
+    assert isinstance(gateway.failure, BaseExceptionGroup)
+
+    with running(store) as gateway, Client(gateway.port) as client:
+        offsets = [produce(client, ("t", 0, batch(value)))[0].base_offset for value in (b"1", b"2")]
+    # The client repeats the batch without sequences, so a batch that has landed is there twice, as with a broker.
+    rows = [b"0", b"1", b"1", b"2"] if lands else [b"0", b"1", b"2"]
+    assert read(world.process(), "t") == list(enumerate(rows))
+    assert offsets == [len(rows) - 2, len(rows) - 1]

@@ -15,6 +15,14 @@ class InvalidBatch(BatchError):
     """An intact batch breaks a rule of Kafka's: ``INVALID_RECORD``. Clients do not send it again."""
 
 
+class InvalidBatchTimestamp(BatchError):
+    """The client says that a broker gave the timestamps: ``INVALID_TIMESTAMP``."""
+
+
+class InvalidBatchEpoch(BatchError):
+    """The epoch of the producer is older than any that a producer id has: ``INVALID_PRODUCER_EPOCH``."""
+
+
 class BatchTooLarge(BatchError):
     """The records of a batch are above a limit: ``MESSAGE_TOO_LARGE``. Java's producer divides the batch."""
 

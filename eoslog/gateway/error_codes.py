@@ -6,7 +6,15 @@ from kio.schema.errors import ErrorCode
 
 from eoslog import errors
 from eoslog.errors import EosLogError
-from eoslog.gateway.batch_errors import BatchError, BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedBatch
+from eoslog.gateway.batch_errors import (
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidBatchEpoch,
+    InvalidBatchTimestamp,
+    UnsupportedBatch,
+)
 
 _CODES: dict[type[EosLogError], ErrorCode] = {
     errors.UnknownTopicOrPartition: ErrorCode.unknown_topic_or_partition,
@@ -33,6 +41,8 @@ _CODES: dict[type[EosLogError], ErrorCode] = {
 BATCH_CODES: dict[type[BatchError], ErrorCode] = {
     CorruptBatch: ErrorCode.corrupt_message,
     InvalidBatch: ErrorCode.invalid_record,
+    InvalidBatchTimestamp: ErrorCode.invalid_timestamp,
+    InvalidBatchEpoch: ErrorCode.invalid_producer_epoch,
     BatchTooLarge: ErrorCode.message_too_large,
     UnsupportedBatch: ErrorCode.unsupported_for_message_format,
 }

@@ -17,7 +17,7 @@ from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.memory_budget import MemoryBudget
 from eoslog.gateway.protocol import Request
-from eoslog.gateway.record_batches import DecodedBatch, decode
+from eoslog.gateway.record_batches import DecodedBatch, decode, most_decoded_bytes
 from eoslog.producer.producer_batches import ProducerBatch
 from eoslog.state.transaction_requests import AppendedRows
 from eoslog.wording import quoted
@@ -26,10 +26,6 @@ _NO_ANSWER, _ALL = 0, -1
 _NO_TRANSACTIONS = "the gateway has no transactions yet"
 _DECODED_AT_ONCE = 16 << 10
 """Smaller batches are decoded in the event loop: another thread would cost more."""
-_ATTRIBUTES, _COMPRESSION = 22, 7
-"""The place of the byte with a batch's compression, and its bits; 0 for none."""
-_MOST_EXPANSION = 8
-"""Rows have at most this many times the bytes of their records without compression: a record has 7 bytes or more."""
 
 
 class _Refusal(Exception):
@@ -107,7 +103,7 @@ class Produce:
         if not data.records:
             raise _Refusal(ErrorCode.invalid_record, "the request has no batch for the partition")
         # A request that waits for this memory holds none that others wait for: its earlier batches are in the queue.
-        lease = await self._rows.take(self._most_decoded(data.records))
+        lease = await self._rows.take(most_decoded_bytes(data.records, max_bytes=self._config.max_batch_bytes))
         try:
             decoded = await self._decoded(data.records)
             if decoded.is_control or decoded.is_transactional:
@@ -129,11 +125,6 @@ class Produce:
         answer = self._queue.add(batch, size, is_own=is_own)
         answer.add_done_callback(lambda _: lease.release())
         return answer
-
-    def _most_decoded(self, records: memoryview) -> int:
-        """Return how many bytes the rows of a batch may take."""
-        is_compressed = len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & _COMPRESSION
-        return _MOST_EXPANSION * (self._config.max_batch_bytes if is_compressed else len(records))
 
     async def _decoded(self, records: memoryview) -> DecodedBatch:
         def decoded() -> DecodedBatch:

@@ -31,7 +31,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.format.topic_schemas import HEADERS_TYPE, RECORDS_SCHEMA
-from eoslog.gateway.batch_errors import BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedBatch
+from eoslog.gateway.batch_errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidBatchEpoch,
+    InvalidBatchTimestamp,
+    UnsupportedBatch,
+)
 from eoslog.gateway.decompression import decompress
 from eoslog.gateway.varints import MOST_BYTES_OF_LONG, Flags, Numbers, read_varint, read_varints, write_varints
 
@@ -40,7 +47,6 @@ Column: TypeAlias = Any
 _HEADERS: Any = HEADERS_TYPE
 
 NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE = -1, -1, -1
-CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
 _MAGIC, _MAGIC_AT = 2, 16
 _TO_CRC = struct.Struct(">qiibI")
@@ -49,9 +55,12 @@ _FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
 _HEADER_BYTES = _TO_CRC.size + _FROM_ATTRIBUTES.size
 _BEFORE_LENGTH = struct.calcsize(">qi")
 """The length of a batch does not count itself and the base offset."""
-_COMPRESSION, _TIMESTAMP_TYPE, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 """Bits of the attributes."""
+_ATTRIBUTES_END = _TO_CRC.size + struct.calcsize(">h")
 _ABORT, _COMMIT = 0, 1
+_MOST_EXPANSION = 8
+"""Rows have at most this many times the bytes of their records without compression: a record has 7 bytes or more."""
 _RECORDS_AT_ONCE = 16 << 10
 """The numbers of a record take many times the bytes of a small record. This bounds the memory for them."""
 _MOST_HEADERS = 1 << 20
@@ -71,10 +80,8 @@ class DecodedBatch:
     """The sequence number of the first record. Those of the other records follow."""
     is_transactional: bool
     is_control: bool
-    timestamp_type: int
-    """``CREATE_TIME`` or ``LOG_APPEND_TIME``."""
     rows: pa.Table
-    """The records with the columns of ``RECORDS_SCHEMA``. They take at most 8 times the bytes of the records."""
+    """The records with the columns of ``RECORDS_SCHEMA``."""
 
 
 class _Header(NamedTuple):
@@ -88,6 +95,17 @@ class _Header(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
+
+
+def most_decoded_bytes(batch: memoryview | bytes, *, max_bytes: int) -> int:
+    """Return how many bytes the rows of a batch take at most, before it is decoded.
+
+    Args:
+        max_bytes: the most bytes of the records without compression.
+    """
+    # The bits of the compression are in the second byte of the attributes.
+    is_compressed = len(batch) >= _ATTRIBUTES_END and batch[_ATTRIBUTES_END - 1] & _COMPRESSION
+    return _MOST_EXPANSION * (max_bytes if is_compressed else len(batch))
 
 
 def decode(batch: memoryview | bytes, *, max_bytes: int) -> DecodedBatch:
@@ -109,7 +127,6 @@ def decode(batch: memoryview | bytes, *, max_bytes: int) -> DecodedBatch:
         base_sequence=header.base_sequence,
         is_transactional=bool(header.attributes & _TRANSACTIONAL),
         is_control=bool(header.attributes & _CONTROL),
-        timestamp_type=LOG_APPEND_TIME if header.attributes & _TIMESTAMP_TYPE else CREATE_TIME,
         rows=pa.Table.from_batches(_rows(body, header), RECORDS_SCHEMA),
     )
 
@@ -134,8 +151,13 @@ def _checked_header(data: bytes) -> _Header:
         raise InvalidBatch(
             f"a record batch has {header.record_count} records and a last offset delta of {header.last_offset_delta}"
         )
-    if header.producer_id >= 0 and header.base_sequence < 0 and not header.attributes & _CONTROL:
-        raise InvalidBatch(f"a record batch of producer id {header.producer_id} has no sequence number")
+    if header.producer_id >= 0 and not header.attributes & _CONTROL:
+        if header.base_sequence < 0:
+            raise InvalidBatch(f"a record batch of producer id {header.producer_id} has no sequence number")
+        if header.producer_epoch < 0:
+            raise InvalidBatchEpoch(f"a record batch of producer id {header.producer_id} has no epoch")
+    if header.attributes & _LOG_APPEND_TIME:
+        raise InvalidBatchTimestamp("a record batch has the timestamp type LogAppendTime. Producers use CreateTime")
     return header
 
 
@@ -193,15 +215,11 @@ def _rows_at(
         raise InvalidBatch("a field of a record ends behind its record")
     if (offset_delta != np.arange(first, first + len(positions))).any():
         raise InvalidBatch("the offset deltas of the records of a batch are not 0, 1, 2 and so on")
-    if header.attributes & _TIMESTAMP_TYPE:
-        timestamps = np.full(len(positions), header.max_timestamp)
-    else:
-        timestamps = np.int64(header.base_timestamp) + timestamp_delta
     columns = [
         _slices(body, key_at, key_size),
         _slices(body, value_at, value_size),
         _headers(body, headers_at, end, header_count, most_headers),
-        pa.array(timestamps).view(RECORDS_SCHEMA.field("timestamp").type),
+        pa.array(np.int64(header.base_timestamp) + timestamp_delta).view(RECORDS_SCHEMA.field("timestamp").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS_SCHEMA), int(end[-1])
 

@@ -124,7 +124,7 @@ def read_plainly(batch: bytes) -> list[Record]:
         headers = [((sized() or b"").decode(), sized()) for _ in range(number())]
         assert at == end
         wrapped = (timestamp + 2**63) % 2**64 - 2**63
-        records.append(Record(header["max_timestamp"] if header["attributes"] & 8 else wrapped, key, value, headers))
+        records.append(Record(wrapped, key, value, headers))
     assert at == len(body)
     return records
 

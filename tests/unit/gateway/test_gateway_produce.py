@@ -14,6 +14,7 @@ from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
+from tests.unit.gateway.kafka_batches import changed
 from tests.unit.gateway.raw_client import (
     NO_PRODUCER,
     Client,
@@ -114,6 +115,19 @@ def test_a_producer_id_that_does_not_exist_is_refused(store: Store) -> None:
         (answer,) = produce(client, ("t", 0, batch(b"x", producer=Producer(1 << 40, 0, 3))))
 
     assert answer.error_code is ErrorCode.unknown_producer_id
+
+
+def test_a_batch_without_epoch_or_with_a_brokers_times_is_refused(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        producer = init(client)
+        no_epoch, times = produce(
+            client,
+            ("t", 0, batch(b"x", producer=producer._replace(producer_epoch=-1))),
+            ("t", 0, changed(batch(b"x", producer=producer), attributes=8)),
+        )
+
+    assert no_epoch.error_code is ErrorCode.invalid_producer_epoch
+    assert times.error_code is ErrorCode.invalid_timestamp
 
 
 def test_batches_of_one_request_are_answered_one_by_one(store: Store, world: World) -> None:

@@ -13,8 +13,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
-from eoslog.gateway.batch_errors import BatchError, BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedBatch
-from eoslog.gateway.record_batches import control_batch, decode, encode
+from eoslog.gateway.batch_errors import (
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidBatchEpoch,
+    InvalidBatchTimestamp,
+    UnsupportedBatch,
+)
+from eoslog.gateway.record_batches import control_batch, decode, encode, most_decoded_bytes
 from tests.unit.gateway.kafka_batches import (
     FIELDS,
     HEADER,
@@ -28,7 +36,6 @@ from tests.unit.gateway.kafka_batches import (
     longest,
     read_by,
     read_plainly,
-    records_of,
     rows_of,
     timestamps_of,
     varint,
@@ -101,7 +108,7 @@ def test_a_batch_names_its_producer(client: str, transactional: bool) -> None:
     )
 
     assert (found.producer_id, found.producer_epoch, found.base_sequence) == (2**40, 7, 2**31 - 1)
-    assert (found.is_transactional, found.is_control, found.timestamp_type) == (transactional, False, 0)
+    assert (found.is_transactional, found.is_control) == (transactional, False)
 
 
 @CLIENTS
@@ -118,16 +125,15 @@ def test_a_client_without_idempotence_has_no_producer_id(client: str) -> None:
     assert (found.producer_id, found.producer_epoch, found.base_sequence) == (-1, -1, -1)
 
 
-@given(records=RECORDS)
-def test_with_the_time_of_the_append_all_records_have_the_latest(records: list[Record]) -> None:
-    batch = changed(built(records), attributes=8)
-    latest = max(each.timestamp for each in records)
+def test_a_client_gives_no_times_of_a_broker() -> None:
+    with pytest.raises(InvalidBatchTimestamp):
+        decode(changed(built(SOME), attributes=8), max_bytes=MOST_BYTES)
 
-    found = decode(batch, max_bytes=MOST_BYTES)
 
-    assert found.timestamp_type == 1
-    assert {each.timestamp for each in records_of(found.rows)} == {latest}
-    assert [record for _, record in read_by("kafka-python", batch)] == records_of(found.rows)
+@pytest.mark.parametrize("epoch", [-1, -(2**15)])
+def test_a_producer_id_comes_with_an_epoch(epoch: int) -> None:
+    with pytest.raises(InvalidBatchEpoch):
+        decode(changed(built(SOME, producer=(1, 0, 0)), producer_epoch=epoch), max_bytes=MOST_BYTES)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -313,6 +319,17 @@ def test_rows_of_a_store_may_have_null_headers() -> None:
 
 
 _SMALL_HEADERS = varint(100_000) + (varint(0) + varint(-1)) * 100_000
+
+
+@COMPRESSIONS
+@given(records=RECORDS)
+def test_the_bytes_of_the_rows_have_a_bound_before_they_are_decoded(compression: int, records: list[Record]) -> None:
+    batch, size = built(records, compression=compression), len(built(records))
+
+    bound = most_decoded_bytes(memoryview(batch), max_bytes=size)
+
+    assert bound == 8 * size
+    assert decode(batch, max_bytes=size).rows.nbytes <= bound
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ SECURITY = "The gateway has neither TLS nor SASL."
 PARTITIONS = "The gateway cannot add partitions to a topic. `eoslog` can."
 CONFIGURATION = "The gateway changes no configuration of a topic."
 BROKERS = "The test needs several brokers in several racks."
-UNKNOWN = "The test fails. Its cause is not known yet."
 FAILS_ON_KAFKA = "The test fails with one Kafka broker, too."
 
 PASSES: tuple[str, ...] = (
@@ -56,17 +55,17 @@ PASSES: tuple[str, ...] = (
     "0123_connections_max_idle",
     "0127_fetch_queue_backoff",
 )
-"""They pass with a gateway that creates missing topics with four partitions."""
+"""They pass on each store with a gateway that creates missing topics with four partitions."""
 
 _GROUP_TESTS = """
     0014_reconsume_191 0018_cgrp_term 0019_list_groups 0020_destroy_hang 0026_consume_pause 0029_assign_offset
     0030_offset_commit 0033_regex_subscribe 0040_io_event 0045_subscribe_update 0045_subscribe_update_topic_remove
     0045_subscribe_update_non_exist_and_partchange 0045_resubscribe_with_regex 0045_subscribe_many_updates
     0049_consume_conn_close 0050_subscribe_adds 0051_assign_adds 0056_balanced_group_mt 0060_op_prio 0061_consumer_lag
-    0064_interceptors 0069_consumer_add_parts 0083_cb_event 0089_max_poll_interval
-    0091_max_poll_interval_timeout 0099_commit_metadata 0102_static_group_rebalance
+    0064_interceptors 0069_consumer_add_parts 0083_cb_event 0084_destroy_flags 0089_max_poll_interval
+    0091_max_poll_interval_timeout 0093_holb_consumer 0099_commit_metadata 0102_static_group_rebalance
     0107_topic_recreate 0113_cooperative_rebalance 0118_commit_rebalance 0122_buffer_cleaning_after_rebalance
-    0130_store_offsets 0132_strategy_ordering 0140_commit_metadata
+    0130_store_offsets 0132_strategy_ordering 0137_barrier_batch_consume 0140_commit_metadata
 """
 _SHARE_GROUP_TESTS = """
     0170_share_consumer_subscription 0171_share_consumer_consume 0172_share_consumer_acknowledge
@@ -87,7 +86,6 @@ REASONS: Mapping[str, str] = (
     dict.fromkeys(_GROUP_TESTS.split(), GROUPS)
     | dict.fromkeys(_SHARE_GROUP_TESTS.split(), SHARE_GROUPS)
     | dict.fromkeys(_SECURITY_TESTS.split(), SECURITY)
-    | dict.fromkeys(("0084_destroy_flags", "0093_holb_consumer", "0137_barrier_batch_consume"), UNKNOWN)
     | dict.fromkeys(("0098_consumer_txn", "0103_transactions", "0129_fetch_aborted_msgs"), TRANSACTIONS)
     | {
         "0011_produce_batch": f"{CONFIGURATION} The last part of the test makes a topic compacted. The others pass.",

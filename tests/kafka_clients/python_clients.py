@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 PATIENCE_S = 60
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -19,6 +21,22 @@ class Message:
     headers: Headers = ()
     timestamp_ms: int = 1_700_000_000_000
     offset: int = field(default=-1, compare=False)
+
+
+def _arguments(message: Message) -> dict[str, Any]:
+    """Return the arguments with which kafka-python and aiokafka send a message."""
+    return {
+        "key": message.key,
+        "value": message.value,
+        "headers": list(message.headers),
+        "partition": 0,
+        "timestamp_ms": message.timestamp_ms,
+    }
+
+
+def _message(found: Any) -> Message:
+    """Return the message of a record of kafka-python or aiokafka."""
+    return Message(found.key, found.value, tuple(found.headers), found.timestamp, found.offset)
 
 
 @dataclass(frozen=True)
@@ -91,18 +109,7 @@ def _kafka_python_sends(
         compression_type=None if compression == "none" else compression,
     )
     try:
-        sent = [
-            producer.send(
-                topic,
-                key=message.key,
-                value=message.value,
-                headers=list(message.headers),
-                partition=0,
-                timestamp_ms=message.timestamp_ms,
-            )
-            for message in messages
-        ]
-        for each in sent:
+        for each in [producer.send(topic, **_arguments(message)) for message in messages]:
             each.get(PATIENCE_S)
     finally:
         producer.close()
@@ -118,12 +125,9 @@ def _kafka_python_reads(servers: str, topic: str, count: int) -> list[Message]:
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
-        found: list[Message] = []
-        for each in consumer:
-            found.append(Message(each.key, each.value, tuple(each.headers), each.timestamp, each.offset))
-            if len(found) == count:
-                return found
-        raise AssertionError(f"only {len(found)} of {count} rows came")
+        found = [_message(each) for each in islice(consumer, count)]
+        assert len(found) == count, f"only {len(found)} of {count} rows came"
+        return found
     finally:
         consumer.close()
 
@@ -141,17 +145,7 @@ def _aiokafka_sends(
         )
         await producer.start()
         try:
-            sent = [
-                await producer.send(
-                    topic,
-                    key=message.key,
-                    value=message.value,
-                    headers=list(message.headers),
-                    partition=0,
-                    timestamp_ms=message.timestamp_ms,
-                )
-                for message in messages
-            ]
+            sent = [await producer.send(topic, **_arguments(message)) for message in messages]
             await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
         finally:
             await producer.stop()
@@ -171,12 +165,8 @@ def _aiokafka_reads(servers: str, topic: str, count: int) -> list[Message]:
             partition = TopicPartition(topic, 0)
             consumer.assign([partition])
             await consumer.seek_to_beginning(partition)
-            found: list[Message] = []
             async with asyncio.timeout(PATIENCE_S):
-                while len(found) < count:
-                    each = await consumer.getone()
-                    found.append(Message(each.key, each.value, tuple(each.headers), each.timestamp, each.offset))
-            return found
+                return [_message(await consumer.getone()) for _ in range(count)]
         finally:
             await consumer.stop()
 

@@ -211,7 +211,7 @@ class Comparison:
     ours: str
     peer: str
     factor: Spread
-    """How many times as good eoslog is: above 1 it is ahead, below 1 it is behind."""
+    """The factor between eoslog and the peer: above 1 eoslog is ahead, below 1 it is behind."""
 
     @property
     def ahead(self) -> bool:
@@ -240,7 +240,7 @@ def compare(results: Results) -> list[Comparison]:
 
 
 def _factors(ours: Measurement, peer: Measurement) -> list[float]:
-    """How many times as good eoslog was, by round."""
+    """Return the factor between eoslog and the peer by round."""
     more = METRICS[ours.metric].more_is_better
     pairs = [(one, other) if more else (other, one) for one, other in zip(ours.values, peer.values, strict=False)]
     return [good / bad for good, bad in pairs if good > 0 and bad > 0]

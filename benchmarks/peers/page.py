@@ -144,7 +144,7 @@ def _factors(results: Results) -> Iterator[str]:
     rows = []
     for (case, metric, ours), row in by_row.items():
         rows.append([case, metric, ours, *(_shown(row.get(peer)) for peer in peers)])
-    yield "How many times as good eoslog is:\n"
+    yield "Factors of eoslog beside the peers (above 1x: eoslog is better):\n"
     yield from _table(["case", "by", "variant", *(f"beside {peer}" for peer in peers)], rows)
     yield ""
 

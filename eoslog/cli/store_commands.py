@@ -310,14 +310,14 @@ _COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesR
 )
 @click.argument("target")
 @click.option("--update", is_flag=True, help="Bring a complete copy to a newer slot, with the files that it lacks.")
-@click.option("--slot", type=NATURAL, help="The store as of this slot of the log. By default the newest one.")
-@click.option("--timestamp", metavar="TIME", help="The store as of 2026-01-31T12:00:00Z, or ms since 1970.")
+@click.option("--slot", type=NATURAL, help="Copy the store at this slot of the log. Default: the newest slot.")
+@click.option("--timestamp", metavar="TIME", help="Copy the store at this time, like 2026-01-31T12:00:00Z or in ms.")
 @click.option("--new-identity", is_flag=True, help="Give the copy a new store id, for tests or a second pipeline.")
 @click.option(
     "--target-config",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="The settings file of TARGET. By default that of the source.",
+    help="The settings file of TARGET. Default: the settings file of the source.",
 )
 @pass_invocation
 def copy(

@@ -159,12 +159,12 @@ class _Search:
         oldest = self._oldest_state()
         if oldest is None:
             return (
-                f"{self._source.url}: the state at {asked} cannot be had: {reason}. Copy the newest slot: leave the "
-                "slot or timestamp out"
+                f"{self._source.url}: the state at {asked} is not available: {reason}. Copy the newest slot: leave out "
+                "the slot or timestamp"
             )
         return (
-            f"{self._source.url}: the state at {asked} cannot be had: {reason}. The oldest slot that can be copied is "
-            f"{oldest[0]}, of {iso_time(oldest[1])}. Copy this slot or a later one"
+            f"{self._source.url}: the state at {asked} is not available: {reason}. The oldest slot that can be "
+            f"copied is {oldest[0]}, of {iso_time(oldest[1])}. Copy this slot or a later one"
         )
 
     def _oldest_state(self) -> tuple[int, int] | None:

@@ -51,7 +51,10 @@ class AppendErrors:
             return self.unknown_request(proposal, proposal.sent)
         if proposal.in_flight is not None:
             return self._conditional_append.unknown(*proposal.in_flight)
-        return StoreUnavailable(f"{self._url}: the time was up before a record was written; nothing was appended")
+        return StoreUnavailable(
+            f"{self._url}: the time was up before a record was written. Nothing was appended. Repeat the "
+            "call, with a longer timeout if the object store is slow"
+        )
 
     def after(self, error: BaseException, proposal: Proposal) -> BaseException:
         """Return the error of one proposal of an attempt that ended with ``error``."""

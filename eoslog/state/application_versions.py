@@ -98,7 +98,7 @@ def check_application_version(draft: Draft, transactional_id: str, work: Applica
 
 
 def check_micro_batch(
-    draft: Draft, transactional_id: str, work: ApplicationVersion, *, goes_on: bool = False, rows: int | None = None
+    draft: Draft, transactional_id: str, work: ApplicationVersion, *, is_holder: bool = False, rows: int | None = None
 ) -> None:
     """Check that a micro-batch was not committed before, under this transactional id or another.
 
@@ -109,7 +109,7 @@ def check_micro_batch(
     other rows than the rows committed under its number.
 
     Args:
-        goes_on: True if the run has committed under this transactional id and still holds it.
+        is_holder: True if the run has committed under this transactional id and still holds it.
         rows: the micro-batch's number of rows now; None to skip the comparison with the committed number.
 
     Raises:
@@ -127,7 +127,7 @@ def check_micro_batch(
     if last is not None and not anew:
         # A new run may continue the query under this id. A run that already holds this id was overtaken: two runs
         # write from two copies of one checkpoint. If it continued, both would commit in turn, each its own rows.
-        if goes_on and before_id != transactional_id:
+        if is_holder and before_id != transactional_id:
             raise ProducerFenced(
                 f"transactional id {transactional_id!r}: another run continues this query under {before_id!r}. Its "
                 "checkpoint was probably moved or copied. Stop one of the two runs"

@@ -133,7 +133,7 @@ class CommitJob:
         transaction = draft.transactions.get(self.job_id)
         is_holder = transaction is not None and transaction.owner == self.owner
         _check_not_fenced(transaction, self.job_id, self.owner, take_over=self.take_over)
-        self.check_application_version(draft, goes_on=is_holder)
+        self.check_application_version(draft, is_holder=is_holder)
         work = self.content.application_version
         if transaction is not None and is_holder:
             is_committed = transaction.state is TransactionState.COMPLETE_COMMIT
@@ -155,18 +155,18 @@ class CommitJob:
         )
         return draft.slot
 
-    def check_application_version(self, draft: Draft, *, goes_on: bool = False) -> None:
+    def check_application_version(self, draft: Draft, *, is_holder: bool = False) -> None:
         """Check that the job's work was not committed before.
 
         Args:
-            goes_on: True if this run holds the job.
+            is_holder: True if this run holds the job.
 
         Raises:
             CheckpointMismatch, ProducerFenced, Replayed: as ``apply``.
         """
         work = self.content.application_version
         if self.micro_batch and work is not None:
-            check_micro_batch(draft, self.job_id, work, goes_on=goes_on, rows=self.rows)
+            check_micro_batch(draft, self.job_id, work, is_holder=is_holder, rows=self.rows)
         else:
             if self.rows is not None:
                 check_same_work(draft, self.job_id, work)

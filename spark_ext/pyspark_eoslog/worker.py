@@ -61,12 +61,14 @@ class Worker:
         return _SINK_RUNNER in sys.modules
 
     def connect(self, location: StoreLocation) -> Store:
+        """Return a new connection to the store at a location."""
         options: dict[str, Any] = dict(location.options)
         store = connect(location.url, **options)
         self._settle()
         return store
 
     def open_object_store(self, location: StoreLocation) -> ObjectStore:
+        """Return the object store at a location, without opening the log."""
         store = open_object_store(location.url, self.environment, **dict(location.options))
         self._settle()
         return store

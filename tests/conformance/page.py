@@ -24,12 +24,12 @@ REPOSITORY = TESTS.parent
 PAGE = REPOSITORY / "docs" / "evidence" / "conformance.md"
 _HEAD = """# Conformance with Kafka
 
-Kafka's own tests say what its exactly-once semantics are. This page answers them one by one: for each scenario of
-Kafka's the rule in short, and the tests that prove it here, named from `tests/`. A test that needs one unit stands with
-the tests of that unit in `tests/unit/`, the others in `tests/conformance/`. Where Kafka speaks of brokers, replicas and
-leaders, the counterpart is the object store and several processes on it; where it loads a log, a process that opens the
-store cold. "Kafka" means transaction version 2 (KIP-890). `make conformance` writes the page, and a test fails when it
-is not what the tests say.
+Kafka's own tests define its exactly-once semantics. For each of their scenarios this page has the rule in short, and
+the tests that prove it here, named from `tests/`. A test of one unit is with the other tests of that unit in
+`tests/unit/`, the others are in `tests/conformance/`. Brokers, replicas and leaders of Kafka correspond to the object
+store and several processes on it. Loading a log corresponds to a process that opens the store. "Kafka" means
+transaction version 2 (KIP-890). `make conformance` writes the page, and a test fails if the page differs from the
+tests.
 """
 
 
@@ -116,10 +116,10 @@ def render(tests: list[CollectedTest]) -> str:
 
 def _summary() -> str:
     reasons = sum(1 for scenario in SCENARIOS.values() if scenario.reason)
-    left_out = f"{reasons} do not apply, for the reason in the table. " if reasons else ""
+    left_out = f" {reasons} do not apply, for the reason in the table." if reasons else ""
     return (
-        f"There are {len(SCENARIOS)} scenarios; missing numbers were left out. {left_out}*Here* tells what is\n"
-        "otherwise than in Kafka.\n"
+        f"There are {len(SCENARIOS)} scenarios; missing numbers were left out.{left_out}\n"
+        "*Here* marks a difference from Kafka.\n"
     )
 
 

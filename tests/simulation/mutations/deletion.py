@@ -30,14 +30,14 @@ VACUUM = Focus(("writer0", "job0", "daemon0", "daemon1"), {"pause": 0.05}, steps
     )
 )
 def slots_deleted_before_their_retention() -> Iterator[None]:
-    """Slots go however young they are: a put on its way lands in the name of a deleted one, and is believed."""
+    """Slots are deleted at any age: a late put lands in the name of a deleted slot, and its writer believes it."""
     with method(deletion, "_old_enough", lambda listed, floor, newest_deletable_ms: list(listed)):
         yield
 
 
 @mutation(DELETERS)
 def slots_deleted_above_the_older_checkpoint() -> Iterator[None]:
-    """Slots go up to the newest checkpoint: who can read only the older one, or knows only that, meets a gap."""
+    """Slots are deleted up to the newest checkpoint: a reader that has only the older checkpoint meets a gap."""
     original = deletion._named
 
     def named(log: Log[Any]) -> Any:
@@ -68,7 +68,7 @@ def checkpoint_without_aborted_transactions() -> Iterator[None]:
 
 @mutation(CHECKPOINTS)
 def checkpoint_without_producers() -> Iterator[None]:
-    """A checkpoint lacks what partitions know of producers: a repeated batch is appended twice."""
+    """A checkpoint lacks the producer states of partitions: a repeated batch is appended twice."""
     with instead_of(partition_row, _partition_row_with(producers=[])):
         yield
 
@@ -87,7 +87,7 @@ def checkpoint_without_application_versions() -> Iterator[None]:
 
 @mutation(CHECKPOINTS)
 def checkpoint_leads_the_log_back() -> Iterator[None]:
-    """A part is taken for unchanged since the checkpoint before: what happened to its topic since is forgotten."""
+    """A part counts as unchanged since the checkpoint before: later changes of its topic are forgotten."""
     original = checkpoint.parts
 
     def parts(state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
@@ -100,7 +100,7 @@ def checkpoint_leads_the_log_back() -> Iterator[None]:
 
 @mutation(FOCUSES["uploads"])
 def vacuum_without_horizon() -> Iterator[None]:
-    """Vacuum reads the log before its horizon stands there: what is named in between loses its files."""
+    """Vacuum reads the log before it appends its horizon: files that an entry names in between are deleted."""
     original = vacuum_module.vacuum
 
     class ReadBefore:
@@ -136,7 +136,7 @@ def vacuum_without_horizon() -> Iterator[None]:
 
 @mutation(VACUUM)
 def files_named_however_old() -> Iterator[None]:
-    """No entry is refused for files older than the horizon: what was deleted is named, or what nobody names stays."""
+    """No entry is refused for files older than the horizon: it names deleted files, or unnamed files stay."""
     with instead_of(check_upload, lambda draft, upload_ms: None):
         yield
 
@@ -150,6 +150,6 @@ def files_named_however_old() -> Iterator[None]:
     )
 )
 def dropped_files_deleted_at_once() -> Iterator[None]:
-    """Files that compaction dropped go at once: a reader that planned before does not find its rows."""
+    """Files that compaction dropped are deleted at once: a reader with an older plan does not find its rows."""
     with method(vacuum_module, "_past_retention", lambda store, pending_deletions, newest_ms: pending_deletions):
         yield

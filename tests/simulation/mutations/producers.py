@@ -35,14 +35,14 @@ ZOMBIES = Focus(("writer0", "writer0"), {"pause": 0.05}, steps=400)
 
 @mutation(UNCLEAR)
 def sequence_not_checked() -> Iterator[None]:
-    """Nobody looks at sequences: a batch whose append was not answered is appended twice."""
+    """Sequences are not checked: a batch whose append was not answered is appended twice."""
     with instead_of(check_sequence, lambda known, producer_epoch, base_sequence, record_count, place: None):
         yield
 
 
 @mutation(unit_test="unit/state/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
 def duplicate_taken_for_a_gap() -> Iterator[None]:
-    """A repeated batch is not known as a duplicate: its producer must look for its slot, or is refused for good."""
+    """A repeated batch is not known as a duplicate: its producer must search the log, or is refused for good."""
     original = sequences.check_sequence
 
     def check(known: ProducerState | None, producer_epoch: int, base_sequence: int, count: int, place: str) -> None:
@@ -58,14 +58,14 @@ def duplicate_taken_for_a_gap() -> Iterator[None]:
 
 @mutation(unit_test="unit/state/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
 def one_batch_remembered() -> Iterator[None]:
-    """Of a producer only the last batch is remembered: an older one that comes again has no offset to answer with."""
+    """The state has only the last batch of a producer: an older batch that is repeated gets no offset."""
     with method(sequences, "BATCHES_TO_RETAIN", 1):
         yield
 
 
 @mutation(ZOMBIES)
 def epoch_not_raised_by_init() -> Iterator[None]:
-    """An init gives out the epoch that there was: two producers hold it, and their sequences mix."""
+    """An init returns the current epoch: two producers have the same epoch, and their sequences mix."""
 
     def same(draft: Draft, transaction: Transaction, kind: str) -> ProducerIdentity:
         return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -76,7 +76,7 @@ def epoch_not_raised_by_init() -> Iterator[None]:
 
 @mutation(ZOMBIES)
 def epoch_not_raised_by_the_end() -> Iterator[None]:
-    """A transaction's end leaves the epoch as it was, and its marker too: a late end or batch hits the next one."""
+    """A transaction's end and its marker keep the epoch: a late end or batch changes the next transaction."""
 
     def same(draft: Draft, transaction: Transaction, kind: str) -> ProducerIdentity:
         return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -94,7 +94,7 @@ def epoch_not_raised_by_the_end() -> Iterator[None]:
 
 @mutation(unit_test="unit/state/test_sequences.py::test_a_marker_must_be_strictly_newer_than_the_data")
 def marker_epoch_not_strictly_greater() -> Iterator[None]:
-    """A marker of the partition's own epoch is taken: one that is late ends what came after it."""
+    """A marker of the partition's own epoch is accepted: a late marker ends a later transaction."""
 
     def marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
         if known is not None and marker_epoch < known.producer_epoch:
@@ -122,7 +122,7 @@ def fencing_not_checked_at_the_slot() -> Iterator[None]:
 
 @mutation(FOCUSES["fences"])
 def fencing_left_to_markers() -> Iterator[None]:
-    """A batch is fenced only by a marker in its partition: where a zombie's transaction had no row, it still writes."""
+    """Only a marker in its partition fences a batch: a zombie still writes to the other partitions."""
 
     def unchecked(state: Any, transactional_id: str, identity: ProducerIdentity) -> Transaction:
         held: Transaction = state.transactions[transactional_id]
@@ -148,7 +148,7 @@ def end_not_fenced() -> Iterator[None]:
 
 @mutation(Focus(("idempotent0", "writer0"), {"pause": 0.05}, steps=300))
 def producer_state_expires_by_age() -> Iterator[None]:
-    """What a partition knows of a producer expires by age alone, without an entry: its next batch is a stranger's."""
+    """The state of a producer expires by age, without an entry: its next batch counts as a new producer's."""
     original = partitions.check_batch
 
     def check(partition: Any, place: str, entry: Any) -> None:
@@ -164,7 +164,7 @@ def producer_state_expires_by_age() -> Iterator[None]:
 
 @mutation(unit_test="unit/state/test_producer_ids.py::test_a_batch_of_an_unregistered_id_is_refused")
 def expired_producer_accepted() -> Iterator[None]:
-    """A producer id that expired is taken: of a first batch that comes again nobody knows that it is there."""
+    """An expired producer id is accepted: a repeated first batch is not known as a duplicate."""
     with instead_of(check_registered, lambda state, producer_id: None):
         yield
 
@@ -174,7 +174,7 @@ def expired_producer_accepted() -> Iterator[None]:
     "::test_a_producer_that_gave_rows_up_goes_on_without_a_request_for_another_id"
 )
 def epoch_kept_after_rows_were_given_up() -> Iterator[None]:
-    """A producer that gives rows up keeps its epoch: the next rows pass for those, and are lost."""
+    """A producer that gives up rows keeps its epoch: the next rows count as duplicates of them, and are lost."""
     with method(TransactionManager, "raise_epoch", lambda self: None):
         yield
 
@@ -183,14 +183,14 @@ def epoch_kept_after_rows_were_given_up() -> Iterator[None]:
     unit_test="unit/state/test_idempotent_producers.py::test_an_id_that_the_store_has_not_given_out_is_not_registered"
 )
 def any_producer_id_registered() -> Iterator[None]:
-    """A batch registers whichever producer id it names: the store gives the id to another producer later."""
+    """A batch registers any producer id that it names: the store gives the id to another producer later."""
     with instead_of(check_may_register, lambda draft, producer_id: None):
         yield
 
 
 @mutation(unit_test="unit/state/test_append_many.py::test_a_refused_request_of_several_batches_leaves_nothing_behind")
 def refused_request_half_appended() -> Iterator[None]:
-    """Of a request that is refused among others, the batches before its error stay: its producer does not know them."""
+    """If a request among others is refused, its batches before the error stay: its producer does not know them."""
 
     def answer(request: AppendBatches, draft: Draft) -> Any:
         try:
@@ -234,7 +234,7 @@ def sequences_drawn_anew_for_a_repeat() -> Iterator[None]:
 
 @mutation(OVERTAKEN)
 def unanswered_attempt_forgotten() -> Iterator[None]:
-    """What became of an unanswered attempt is not asked: a commit that landed is told as fenced."""
+    """A producer does not look for an unanswered attempt: it reports a commit that landed as fenced."""
     with method(IdempotentAppend, "landed", lambda self: None):
         yield
 

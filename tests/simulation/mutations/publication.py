@@ -43,14 +43,14 @@ def unpublished_segments_compacted() -> Iterator[None]:
 
 @mutation(PUBLICATIONS)
 def moved_rows_told_as_new() -> Iterator[None]:
-    """A version tells rewritten files as changed data: a Delta stream stops, or gets their rows twice."""
+    """A version declares rewritten files as changed data: a Delta stream stops, or gets their rows twice."""
     with method(changes, "_moved_paths", lambda added, removed, since: (set(), False)):
         yield
 
 
 @mutation(PUBLICATIONS)
 def new_rows_told_as_moved() -> Iterator[None]:
-    """A version tells all files as moved rows: a Delta stream never gets them."""
+    """A version declares all files as moved rows: a Delta stream never gets them."""
     with method(changes, "_moved_paths", lambda added, removed, since: ({file.path for file in added}, False)):
         yield
 
@@ -71,7 +71,7 @@ def overwrites_in_two_versions() -> Iterator[None]:
 
 @mutation(unit_test=STATISTICS + "test_a_file_without_a_bound_of_a_listed_column_has_only_its_number_of_rows")
 def bounds_in_part() -> Iterator[None]:
-    """A file states the bounds that it has, without those of other listed columns: delta-rs skips rows."""
+    """A file has its own bounds, without those of other listed columns: delta-rs skips rows."""
 
     def in_part(found: FileStatistics, stored: pa.Schema, listed: object) -> str:
         return encode_statistics(found, stored, ())
@@ -82,7 +82,7 @@ def bounds_in_part() -> Iterator[None]:
 
 @mutation(PUBLICATIONS)
 def versions_put_over_others() -> Iterator[None]:
-    """A version is put even if there is one: of two publishers the second takes back what the first published."""
+    """A version is put even if it exists: the second of two publishers overwrites the version of the first."""
 
     def put(self: DeltaLog, actions: object, body: bytes) -> bool:
         store: ObjectStore = self._store
@@ -141,7 +141,7 @@ def deleted_delta_log_continued() -> Iterator[None]:
 
 @mutation(PUBLICATIONS)
 def iceberg_versions_put_over_others() -> Iterator[None]:
-    """A version of an Iceberg table is put even if there is one: of two publishers the second takes back the first."""
+    """An Iceberg version is put even if it exists: the second of two publishers overwrites the first one's."""
 
     def put_next(store: ObjectStore, environment: object, path: str, body: bytes) -> Won:
         store.put(path, body)
@@ -153,7 +153,7 @@ def iceberg_versions_put_over_others() -> Iterator[None]:
 
 @mutation(PUBLICATIONS)
 def hint_believed() -> Iterator[None]:
-    """A publisher takes the version at the hint for the newest one: after one that died there is no next version."""
+    """A publisher takes the version at the hint for the newest one: if the hint is too old, no next version is put."""
 
     def refresh(self: IcebergLog, *, check: bool = False) -> IcebergTable:
         self._open(check=check)
@@ -187,7 +187,7 @@ def replacements_told_as_appends() -> Iterator[None]:
 
 @mutation(PUBLICATIONS)
 def merged_manifest_lost() -> Iterator[None]:
-    """Of the manifests that merge others only the last one is kept: other engines lose the files of the first ones."""
+    """Only the last of the manifests that merge others is kept: other engines lose the files of the first ones."""
     parts = next_manifests._parts
 
     def last(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
@@ -237,7 +237,7 @@ def moved_rows_beside_new_ones() -> Iterator[None]:
 
 @mutation(unit_test=ICEBERG_FAILURES + "test_a_version_of_another_program_is_taken_back_without_new_rows")
 def foreign_snapshots_continued() -> Iterator[None]:
-    """A publisher does not compare the current snapshot with its own: what another program has put stays."""
+    """A publisher does not compare the current snapshot with its own: the snapshot of another program stays."""
     loaded = IcebergLog._loaded
 
     def as_own(self: IcebergLog, version: int, body: bytes, *, with_files: bool) -> IcebergTable:

@@ -19,7 +19,7 @@ STREAMS = Focus(("spark-stream0", "writer0", "writer1", "writer2", "writer3"), {
 
 @mutation(CONSUMERS)
 def last_stable_offset_one_too_high() -> Iterator[None]:
-    """The last stable offset lies behind the first open row: a consumer passes over it, and never comes back."""
+    """The last stable offset lies behind the first open row: a consumer skips the row for ever."""
 
     def one_more(self: Partition) -> int:
         return next((first + 1 for first in self.open_transactions.values()), self.next_offset)
@@ -30,7 +30,7 @@ def last_stable_offset_one_too_high() -> Iterator[None]:
 
 @mutation(READERS)
 def last_stable_offset_one_too_low() -> Iterator[None]:
-    """The last stable offset lies before the last stable row: that is never shown."""
+    """The last stable offset lies before the last stable row: readers never get this row."""
     with method(
         Partition,
         "last_stable_offset",
@@ -41,14 +41,14 @@ def last_stable_offset_one_too_low() -> Iterator[None]:
 
 @mutation(CONSUMERS)
 def read_up_to_the_high_watermark() -> Iterator[None]:
-    """A committed read goes beyond the last stable offset: a consumer passes over what commits later."""
+    """A committed read goes beyond the last stable offset: a consumer skips rows that commit later."""
     with instead_of(visible_end, lambda partition, isolation: partition.high_watermark):
         yield
 
 
 @mutation(READERS)
 def aborted_rows_shown() -> Iterator[None]:
-    """An outcome is not looked at below the last stable offset: aborted rows show."""
+    """A reader ignores outcomes below the last stable offset: it shows aborted rows."""
 
     def visible(batch: Batch, isolation: IsolationLevel, *bounds: Any) -> bool:
         if batch.outcome is Outcome.ABORTED:
@@ -85,7 +85,7 @@ def consistent_cut_is_the_last_stable_offset() -> Iterator[None]:
 
 @mutation(STREAMS, shows="shows .* rows of")
 def consistent_cut_lowered_once() -> Iterator[None]:
-    """Ends are lowered once, not until nothing changes: what the lower ends split is shown in part."""
+    """Ends are lowered once, not until nothing changes: a lower end splits a transaction, and a part shows."""
 
     def lowered_once(
         indexes: Any, partitions: Mapping[Any, Any], starts: Mapping[Any, int], ends: Mapping[Any, int]

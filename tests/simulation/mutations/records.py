@@ -28,7 +28,7 @@ def slots_deleted_with_living_rows() -> Iterator[None]:
 
 @mutation(unit_test=STATE_TESTS + "test_a_seal_replaces_each_run_of_files_in_records_by_a_data_file")
 def slots_deleted_under_older_plans() -> Iterator[None]:
-    """A seal lets the slots of its rows go at once: a reader that planned before it misses rows."""
+    """A seal lets the slots of its rows be deleted at once: a reader with an older plan misses rows."""
     with instead_of(oldest_record_of, lambda batches: None):
         yield
 

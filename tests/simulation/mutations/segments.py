@@ -29,7 +29,7 @@ COMPACTERS = Focus(("table0", "daemon0", "reader0"), steps=500)
 
 @mutation(SEALERS)
 def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
-    """A sealed segment has no index of its aborted transactions: who looks there sees aborted rows."""
+    """A sealed segment has no index of its aborted transactions: readers of the index get aborted rows."""
     original = sealing._plan
 
     def without(session: Any, candidate: tuple[Topic, Partition, int], upload_ms: int) -> Any:
@@ -56,7 +56,7 @@ def _aborted(draft: Draft, place: Any) -> list[AbortedTransaction]:
 
 @mutation(SEALERS)
 def aborted_index_short_by_one() -> Iterator[None]:
-    """The index of a sealed segment lacks its last aborted transaction: who looks there sees aborted rows."""
+    """The index of a sealed segment lacks its last aborted transaction: readers of the index get its rows."""
     original = sealing.encode_transaction_index
 
     with method(sealing, "encode_transaction_index", lambda aborted: original(aborted[:-1])):
@@ -65,7 +65,7 @@ def aborted_index_short_by_one() -> Iterator[None]:
 
 @mutation(SEALERS, shows="their index has")
 def aborted_index_without_open_transactions() -> Iterator[None]:
-    """The index gives the marker's end as the last stable offset: who stops there misses what is still open."""
+    """The index has the marker's end as the last stable offset: its readers miss the open transactions."""
 
     def ends_with_its_marker(producer_id: int, first_offset: int, last_offset: int, _: int) -> AbortedTransaction:
         return AbortedTransaction(producer_id, first_offset, last_offset, last_offset + 1)
@@ -76,7 +76,7 @@ def aborted_index_without_open_transactions() -> Iterator[None]:
 
 @mutation(SEALERS)
 def aborted_index_lost_in_a_compaction() -> Iterator[None]:
-    """Compaction keeps the aborted transactions of its first segment only: who looks there sees aborted rows."""
+    """Compaction keeps only the first segment's aborted transactions: readers of the index get aborted rows."""
     original = replacing.read_aborted
 
     with method(compacting_files, "read_aborted", lambda store, segments: original(store, segments[:1])):
@@ -110,7 +110,7 @@ def undecided_rows_sealed() -> Iterator[None]:
 
 @mutation(COMPACTERS)
 def aborted_rows_count_as_newest() -> Iterator[None]:
-    """Compaction takes an aborted row for the newest of its key: the committed one is gone."""
+    """Compaction takes an aborted row for the newest of its key: the committed row is lost."""
     original = offset_map.read_batches
 
     def all_committed(store: Any, segments: Any) -> list[Batch]:
@@ -122,7 +122,7 @@ def aborted_rows_count_as_newest() -> Iterator[None]:
 
 @mutation(COMPACTERS)
 def newest_row_dropped() -> Iterator[None]:
-    """Compaction keeps the rows before the newest of a key, and not that itself: the newest row is gone."""
+    """Compaction keeps only the rows before the newest one of a key: the newest row is lost."""
     original = offset_map.build_offset_map
 
     def one_more(*arguments: Any, **options: Any) -> Any:
@@ -138,14 +138,14 @@ def newest_row_dropped() -> Iterator[None]:
     "test_tombstones_hide_their_key_at_once_and_go_after_the_delete_retention"
 )
 def tombstones_dropped_at_once() -> Iterator[None]:
-    """Compaction drops tombstones when it meets them: a reader on its way never learns that the key is gone."""
+    """Compaction drops tombstones when it meets them: a slow reader never learns that the key is deleted."""
     with instead_of(cleaning.may_drop_tombstones, lambda batch, now_ms: True):
         yield
 
 
 @mutation(SEALERS)
 def compaction_renumbers_offsets() -> Iterator[None]:
-    """Compaction gives rows the offsets that follow each other: what was read at an offset is another row now."""
+    """Compaction gives its rows consecutive offsets: an offset has another row than before."""
     original = replacing.write_replacement
 
     def renumbered(session: Any, run: Any, batches: Sequence[Batch], *rest: Any, **options: Any) -> Any:
@@ -162,7 +162,7 @@ def compaction_renumbers_offsets() -> Iterator[None]:
 
 @mutation(SEALERS)
 def compaction_loses_its_place_in_the_file() -> Iterator[None]:
-    """A compacted file's batches all begin at its first row: rows come back under offsets that are not theirs."""
+    """All batches of a compacted file begin at its first row: rows come back under offsets of other rows."""
     original = compacting_files.FileCompaction._join
 
     def joined(self: Any, sources: Sequence[Any]) -> dict[int, Batch]:
@@ -207,7 +207,7 @@ def retention_past_the_last_stable_offset() -> Iterator[None]:
 
 @mutation(Focus(("writer0", "idempotent0", "job0"), steps=200))
 def data_files_named_alike() -> Iterator[None]:
-    """The names of data files can be guessed: a retry, or another process, overwrites what is named already."""
+    """The names of data files can be guessed: a retry, or another process, overwrites a named file."""
     original = DataFileWriter.__init__
 
     def init(self: DataFileWriter, store: Any, new_name: Any, *arguments: Any, **options: Any) -> None:

@@ -25,7 +25,7 @@ SERVICES = FOCUSES["append-services"]
 
 @mutation(SERVICES)
 def answered_before_the_record_is_in_the_log() -> Iterator[None]:
-    """A service answers before its put is known: a request is told committed whose record lost its race."""
+    """A service answers before its put is known: it acknowledges a request whose record lost its race."""
 
     def append_for(self: AppendService, taken: list[Any]) -> None:
         log = self._store.log
@@ -63,7 +63,7 @@ def records_after_a_gap_followed() -> Iterator[None]:
 
 @mutation(SERVICES)
 def dead_service_awaited() -> Iterator[None]:
-    """A writer waits for the answer of a service without an end: it does not append by itself, and stands still."""
+    """A writer waits for a service without a time limit: it never appends by itself, and stops."""
     original = AppendClient.ask
 
     def ask(self: AppendClient, message: bytes, deadline_ms: int | None) -> bytes | None:
@@ -78,7 +78,7 @@ def dead_service_awaited() -> Iterator[None]:
 
 @mutation(SERVICES)
 def any_answer_taken_for_success() -> Iterator[None]:
-    """A writer takes an answer for success, whatever the records say: a request that was left out is told committed."""
+    """A writer takes any answer for success: a request that the records lack is acknowledged."""
     original = Contention.append_through_service
 
     def append_through_service(self: Contention, group: AppendGroup) -> None:
@@ -97,7 +97,7 @@ def any_answer_taken_for_success() -> Iterator[None]:
 
 @mutation(SERVICES)
 def unanswered_request_forgotten() -> Iterator[None]:
-    """A writer forgets a request that a service did not answer: it lands after it was told not to be appended."""
+    """A writer forgets a request that a service did not answer: it reports a failure, and the request lands later."""
     original = Contention.append_through_service
 
     def append_through_service(self: Contention, group: AppendGroup) -> None:
@@ -121,7 +121,7 @@ def unanswered_request_forgotten() -> Iterator[None]:
     unit_test="unit/maintenance/test_append_service_strangers.py::test_a_stranger_without_the_key_changes_nothing"
 )
 def strangers_appended_for() -> Iterator[None]:
-    """A service does not check that a writer has the store's key: anybody who reaches its port may write."""
+    """A service does not check that a writer has the store's key: any program that reaches its port may write."""
     with (
         method(Channel, "check_proof", lambda self, proof: None),
         method(Channel, "check", lambda self, header, body: body),
@@ -131,7 +131,7 @@ def strangers_appended_for() -> Iterator[None]:
 
 @mutation(unit_test="unit/storage/test_append_channel.py::test_a_repeated_or_dropped_frame_is_refused")
 def frames_taken_twice() -> Iterator[None]:
-    """The HMAC of a frame does not have its number: somebody between the two repeats or drops frames."""
+    """The HMAC of a frame lacks its number: an attacker on the network repeats or drops frames."""
     original = Channel._hmac
 
     def unnumbered(self: Channel, side: bytes, body: bytes) -> bytes:

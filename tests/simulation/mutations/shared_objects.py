@@ -17,7 +17,7 @@ STATE_TESTS = "unit/state/test_shared_files.py::"
 
 @mutation(unit_test=TESTS + "test_a_flush_over_100_partitions_is_two_requests")
 def files_at_the_start_of_their_shared_object() -> Iterator[None]:
-    """Each file of a shared object is said to be at its start: the rows of others are found, or none."""
+    """Each file of a shared object counts as being at its start: readers get rows of other files, or none."""
 
     def at_the_start(*, path: str, position: int) -> SharedPosition:
         return SharedPosition(path=path, position=0)
@@ -28,7 +28,7 @@ def files_at_the_start_of_their_shared_object() -> Iterator[None]:
 
 @mutation(unit_test=TESTS + "test_a_shared_object_stays_while_one_of_its_files_does")
 def shared_objects_deleted_with_their_first_file() -> Iterator[None]:
-    """A shared object goes with the first partition that is sealed: the rows of the others are lost."""
+    """A shared object is deleted with its first sealed partition: the rows of the others are lost."""
 
     def without_the_object(file: Any) -> Iterator[str]:
         yield file.path
@@ -39,7 +39,7 @@ def shared_objects_deleted_with_their_first_file() -> Iterator[None]:
 
 @mutation(unit_test=TESTS + "test_a_shared_object_goes_a_day_after_its_last_file")
 def shared_objects_deleted_under_older_plans() -> Iterator[None]:
-    """A seal lets shared objects go at once: a reader that planned before it misses rows."""
+    """A seal lets shared objects be deleted at once: a reader with an older plan misses rows."""
     with instead_of(oldest_shared_ms_of, lambda batches: None):
         yield
 
@@ -53,7 +53,7 @@ def shared_objects_named_however_old() -> Iterator[None]:
 
 @mutation(unit_test=TESTS + "test_rows_keep_their_order_whatever_place_their_files_have")
 def uploaded_contents_go_last() -> Iterator[None]:
-    """Files that a prepare uploads come after those that were uploaded before: rows change their order."""
+    """Files that a prepare uploads come after the files that were uploaded before: rows change their order."""
     original = file_writer.DataFileWriter.upload_contents
 
     def last(self: Any, files: Any, placement: Any) -> Any:

@@ -42,7 +42,7 @@ def requests_of_others_taken_as_they_are() -> Iterator[None]:
 
 @mutation(QUEUE)
 def sent_request_given_up() -> Iterator[None]:
-    """Who gives up at its deadline forgets that its request was sent: what was told not to be appended lands."""
+    """A writer forgets a sent request at its deadline: it reports a failure, and the request lands later."""
     with method(AppendErrors, "unsettled", lambda self, proposal: StoreUnavailable("nothing was appended")):
         yield
 
@@ -60,7 +60,7 @@ def answer_of_the_own_attempt() -> Iterator[None]:
 
 @mutation(QUEUE)
 def sent_requests_forgotten() -> Iterator[None]:
-    """A process does not look for a request that it sent to another one: what another appended is told refused."""
+    """A process does not look for a request that it sent to another process: it reports it as refused."""
     original = SharedCommits.message
 
     def message(self: SharedCommits, replica: Replica[Any], proposals: Sequence[Proposal], most_bytes: int) -> bytes:
@@ -77,7 +77,7 @@ def sent_requests_forgotten() -> Iterator[None]:
 
 @mutation(unit_test=TURNS + "test_a_record_that_cannot_be_made_durable_is_not_acknowledged")
 def records_read_before_they_are_durable() -> Iterator[None]:
-    """A record of another process is read before it is durable: a power failure takes back what was acknowledged."""
+    """A process reads another one's record before it is durable: a power failure loses acknowledged rows."""
     original = Replica._read
 
     def read(self: Replica[Any], slots: Sequence[int]) -> list[bytes | None]:
@@ -90,7 +90,7 @@ def records_read_before_they_are_durable() -> Iterator[None]:
 
 @mutation(unit_test=TURNS + "test_records_of_another_log_are_passed_over")
 def records_handed_over_not_checked() -> Iterator[None]:
-    """Records that another process hands over are folded unchecked: those of another log become part of the state."""
+    """Records from another process are folded unchecked: records of another log become part of the state."""
 
     def follow(self: Replica[Any], records: bytes) -> bool:
         first, *lines = records.split(b"\n")
@@ -105,14 +105,14 @@ def records_handed_over_not_checked() -> Iterator[None]:
 
 @mutation(unit_test=SHARING + "test_a_reopened_replica_looks_for_its_request_in_the_skipped_records")
 def records_passed_over_not_searched() -> Iterator[None]:
-    """A refusal counts though the replica skipped records: a request that another process appended is told refused."""
+    """A refusal counts though the replica skipped records: an appended request is reported as refused."""
     with method(Appender, "_refuse", lambda self, proposal, error, base: proposal.fail(error)):
         yield
 
 
 @mutation(unit_test=REQUESTS + "test_only_batches_and_ends_of_producers_are_appended_for_others")
 def any_entry_appended_for_others() -> Iterator[None]:
-    """Any entry is appended for another process: one that the state does not recognise is there twice."""
+    """Any entry is appended for another process: an entry that the state does not recognize is there twice."""
 
     def append_for_another(
         self: StoreMachine, draft: Draft, entries: Sequence[object], files: Mapping[str, bytes]
@@ -127,7 +127,7 @@ def any_entry_appended_for_others() -> Iterator[None]:
 
 @mutation(unit_test=REQUESTS + "test_an_old_batch_is_refused_after_its_producer_has_used_all_sequences")
 def old_batches_appended_for_others() -> Iterator[None]:
-    """A batch that its producer has outlived is appended for it: after 2^31 rows it is in its partition twice."""
+    """Another process appends a batch that is too old: after 2^31 rows it is in its partition twice."""
     with instead_of(transactions.check_not_outlived, lambda draft, entry: None):
         yield
 
@@ -148,7 +148,7 @@ def offsets_of_members_shared() -> Iterator[None]:
 
 @mutation(unit_test="unit/producer/test_shared_answers.py::test_entries_of_other_requests_answer_no_batches")
 def any_entries_answer_a_request() -> Iterator[None]:
-    """A record's word is taken for which entries are a request's: what another batch got is told as its offsets."""
+    """The answer to a request may name any entries: a batch gets the offsets of another batch."""
 
     def appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
         return AppendedRows(PartitionId(batch.topic_id, batch.partition), entry["base_offset"], batch.record_count)

@@ -107,7 +107,7 @@ def _in_the_next_slot(replica: Replica[Any]) -> PutResult:
 
 @mutation(RETRIES)
 def no_append_id_after_412() -> Iterator[None]:
-    """After a 412 nobody looks for the own append id in that slot: what had landed is appended once more."""
+    """After a 412 a writer does not look for its append id in the slot: an appended record is appended again."""
 
     def without_append_id(line: bytes, slot: int) -> SlotRecord:
         return decode_line(line, slot).model_copy(update={"append_id": "0" * 32})
@@ -118,7 +118,7 @@ def no_append_id_after_412() -> Iterator[None]:
 
 @mutation(RETRIES)
 def another_append_id_for_each_attempt() -> Iterator[None]:
-    """One logical append draws two append ids, one for each attempt: its own record is taken for another's."""
+    """One append has a new append id for each attempt: a writer takes its own record for another's."""
     original = ConditionalAppend.put_until_known
 
     def put_until_known(
@@ -138,7 +138,7 @@ def another_append_id_for_each_attempt() -> Iterator[None]:
 
 @mutation(Focus(("notary0",), {"late_put": 0.5, "pause": 0.1}, steps=400))
 def not_found_taken_for_failed() -> Iterator[None]:
-    """A 404 after an unclear put is taken for its failure: what was told to have failed lands later."""
+    """A writer takes a 404 after an unclear put for a failure: it reports the failure, and the put lands later."""
     original = ConditionalAppend.unknown
 
     def unknown(self: ConditionalAppend, slot: int, append_id: str) -> EosLogError:
@@ -159,21 +159,21 @@ def not_found_taken_for_absent() -> Iterator[None]:
 
 @mutation(UNKNOWN, shows=f"{GAP}|{TWICE}")
 def moves_on_to_the_next_slot() -> Iterator[None]:
-    """After an unclear put the next slot is tried: the log has a gap, or one append in two slots."""
+    """After an unclear put a writer tries the next slot: the log has a gap, or one append in two slots."""
     with _slots_left(_Asking, _in_the_next_slot):
         yield
 
 
 @mutation(Focus(("notary0", "idempotent0"), {"conflict": 0.1}, steps=200), shows=GAP)
 def conflict_taken_for_exists() -> Iterator[None]:
-    """A 409 is taken for "somebody has this slot", and the next one is tried: the log has a gap."""
+    """A writer takes a 409 for an occupied slot, and tries the next slot: the log has a gap."""
     with _slots_left(_Conflicting, _in_the_next_slot):
         yield
 
 
 @mutation(Focus(("notary0", "idempotent0", "writer0"), {"twice": 0.2, "lost_answer": 0.1}, steps=400))
 def append_id_looked_for_in_the_newest_record() -> Iterator[None]:
-    """A 412 is answered from the newest record and its tail, not from that slot: what had landed lands again."""
+    """After a 412 a writer reads the newest record instead of the slot: an appended record is appended again."""
 
     def mine_in_the_newest(store: ObjectStore, append_id: str) -> bool:
         newest = max(slot for info in store.list(SLOTS) if (slot := slot_of(info.path)) is not None)
@@ -218,14 +218,14 @@ def answer_from_the_newest_state() -> Iterator[None]:
 
 @mutation(PAUSED_TOO_LONG)
 def stale_win_believed() -> Iterator[None]:
-    """A win from a stale replica is believed: it may lie in a name that was deleted, and what it held is lost."""
+    """A stale replica believes its put: the put may be in a deleted slot's name, and its rows are lost."""
     with method(RecordPut, "_is_part_of_log", lambda self, base, slot, append_id: True):
         yield
 
 
 @mutation(PAUSED_TOO_LONG)
 def unconfirmed_date_not_heeded() -> Iterator[None]:
-    """A date counts only once a second answer confirms it: who was suspended believes what its first one tells."""
+    """The first date counts before a second answer confirms it: a resumed process believes an old date."""
     with method(StoreClock, "latest_claim_ms", StoreClock.last_date_ms):
         yield
 
@@ -238,7 +238,7 @@ def unconfirmed_date_not_heeded() -> Iterator[None]:
     )
 )
 def appended_again_behind_a_deleted_slot() -> Iterator[None]:
-    """A win in a deleted name proves that nothing landed: what did, before the name was deleted, is appended again."""
+    """A put in a deleted name proves that nothing landed: a record that landed before is appended again."""
     original = Replica.is_long_after
 
     class Asked(Moment):
@@ -253,14 +253,14 @@ def appended_again_behind_a_deleted_slot() -> Iterator[None]:
 
 @mutation(PAUSED)
 def stale_view_continued() -> Iterator[None]:
-    """A replica is trusted however old its proof: a sleeper goes on behind slots that were deleted."""
+    """A replica counts as fresh at any age: a paused process continues behind deleted slots."""
     with method(Replica, "is_expired", lambda self: False):
         yield
 
 
 @mutation(FOCUSES["replicas"])
 def stale_replica_read() -> Iterator[None]:
-    """A reader goes on from a replica however old it is: a deleted slot looks like the end of the log."""
+    """A reader continues from a replica of any age: a deleted slot looks like the end of the log."""
     original = Replica.refresh
 
     def refresh(self: Replica[Any]) -> None:
@@ -273,7 +273,7 @@ def stale_replica_read() -> Iterator[None]:
 
 @mutation(Focus(("notary0",), {"late_put": 0.5, "pause": 0.1}, steps=400))
 def resolved_by_a_404() -> Iterator[None]:
-    """Resolving reads the slot without occupying it: what was told not to have landed lands later."""
+    """Resolving reads the slot without fencing it: a record that was reported as failed lands later."""
 
     def resolve(self: Log[Any], slot: int, append_id: str, *, timeout_ms: int | None = None) -> bool:
         try:

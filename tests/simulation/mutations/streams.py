@@ -12,6 +12,6 @@ LATEST = Focus(("spark-latest0", "writer0", "writer1"), {"lost_worker": 0.3, "de
 
 @mutation(LATEST)
 def beginning_not_remembered() -> Iterator[None]:
-    """Offsets do not tell where a stream began: if its first micro-batch is planned anew, rows are passed over."""
+    """Offsets do not say where a stream began: if its first micro-batch is planned again, rows are skipped."""
     with method(Began, "as_json", lambda self: {"topics": {}}):
         yield

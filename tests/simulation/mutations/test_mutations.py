@@ -81,8 +81,8 @@ def test_the_pages_state_how_many_mutations_there_are() -> None:
     reliability = PAGE.with_name("reliability.md").read_text(encoding="utf-8")
 
     assert f"So {both} rules of" in own
-    assert f"Of {histories}, histories" in own
-    assert f"Of the other {unit_tests}, a unit test" in own
+    assert f"simulation (`make simulate`) show {histories} of them" in own
+    assert f"each of the other {unit_tests}" in own
     assert f"{both} rules left out, one at a time: {histories} caught by histories" in reliability
 
 

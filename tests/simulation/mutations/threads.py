@@ -22,7 +22,7 @@ INTERRUPTED = Focus(("log-threads0", "log-fast-writer0"), {"interrupt": 0.05}, s
 
 @mutation(FOCUSES["threads"])
 def follower_told_before_the_win() -> Iterator[None]:
-    """Followers are told their answers before the record is won: what lost its race is acknowledged."""
+    """Followers get their answers before the put succeeds: a record that lost its race is acknowledged."""
     original = RecordPut.put
 
     def put(self: RecordPut[Any], record: NextRecord) -> PutResult:
@@ -87,7 +87,7 @@ def win_merged_into_a_view_that_has_it() -> Iterator[None]:
 
 @mutation(REOPENED)
 def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
-    """A win is merged into its draft's state though another thread has reopened the replica: nobody here sees it."""
+    """A won record is merged into its draft's state after another thread reopened the replica: it stays hidden."""
     with _put_on(has_slot_of_now=False):
         yield
 
@@ -96,7 +96,7 @@ def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
     unit_test="unit/log/test_log_group_commit.py::test_another_threads_reopening_confirms_no_win_in_a_deleted_name"
 )
 def freshness_of_the_view_of_now() -> Iterator[None]:
-    """A win is believed if the replica is fresh now, though reopened since: what a deleted name holds is lost."""
+    """A put counts if the replica is fresh now, though it was reopened: rows in a deleted slot's name are lost."""
     original = RecordPut._is_part_of_log
 
     def is_part_of_log(self: RecordPut[Any], base: Base, slot: int, append_id: str) -> bool:

@@ -17,7 +17,7 @@ PIPELINES = Focus(("topic-admin0", "topic-idempotent0", "topic-pipeline0"), {"de
 
 @mutation(WRITERS)
 def topic_id_not_checked() -> Iterator[None]:
-    """A batch is for whatever topic has the name at its slot: rows of a deleted topic stand in its successor."""
+    """A batch goes to any topic that has the name at its slot: a successor gets rows for the deleted topic."""
 
     def planned(draft: Draft, entry: Any) -> Any:
         name = entry.file.path.partition("/")[0]
@@ -31,6 +31,6 @@ def topic_id_not_checked() -> Iterator[None]:
 
 @mutation(PIPELINES)
 def offsets_not_told_from_the_successors() -> Iterator[None]:
-    """A transaction's offsets are for whatever topic has the name: rows of the successor are never read."""
+    """A transaction's offsets go to any topic with the name: rows of the successor are never read."""
     with method(AssignedPartitions, "topic_ids", lambda self: ()):
         yield

@@ -54,7 +54,7 @@ def marker_in_one_partition_only() -> Iterator[None]:
 
 @mutation(SUCCESSORS)
 def open_transaction_left_by_init() -> Iterator[None]:
-    """An init leaves the open transaction open: its successor's commit takes the rows of the dead with it."""
+    """An init leaves the open transaction open: the successor's commit includes the rows of the dead producer."""
     original = transaction_requests._abort
 
     def abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
@@ -70,7 +70,7 @@ def open_transaction_left_by_init() -> Iterator[None]:
 
 @mutation(SUCCESSORS)
 def open_transaction_forgotten_by_init() -> Iterator[None]:
-    """An init forgets the open transaction: nobody decides its rows, and readers wait for ever."""
+    """An init forgets the open transaction: its rows stay undecided, and readers wait for ever."""
     original_abort, original_plan = transaction_requests._abort, producer_ids._planned
 
     def abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
@@ -90,7 +90,7 @@ def open_transaction_forgotten_by_init() -> Iterator[None]:
 
 @mutation(Focus(("writer0", "daemon0", "reader0"), {"death": 0.01, "pause": 0.01}, steps=600))
 def abort_deletes_files() -> Iterator[None]:
-    """An abort deletes the files of its transaction: they are named, or by a commit that landed after all."""
+    """An abort deletes the files of its transaction: entries name them, or a commit that landed after all."""
     send, abort = InFlightBatches.send, Producer.abort_transaction
 
     def noting_send(self: InFlightBatches, files: Any, *arguments: Any, **options: Any) -> None:
@@ -109,14 +109,14 @@ def abort_deletes_files() -> Iterator[None]:
 
 @mutation(JOBS)
 def replays_land_again() -> Iterator[None]:
-    """No application version is looked at: a micro-batch that is replayed lands again."""
+    """Application versions are not checked: a micro-batch that is replayed lands again."""
     with instead_of(check_application_version, lambda draft, transactional_id, work: None):
         yield
 
 
 @mutation(JOBS)
 def versions_compared_for_equality() -> Iterator[None]:
-    """Only the very last version is a replay: an older one lands again, if no fencing keeps the sleeper off."""
+    """Only the last version counts as a replay: an older one lands again, if its run is not fenced."""
 
     def check(draft: Draft, transactional_id: str, work: Any) -> None:
         last = work and last_version(draft, transactional_id, work.application_id, work.sink)
@@ -129,7 +129,7 @@ def versions_compared_for_equality() -> Iterator[None]:
 
 @mutation(BACKFILLS, shows="lost|committed version")
 def versions_of_any_application() -> Iterator[None]:
-    """A version is looked up by the transactional id alone: an application's work is taken for another's replay."""
+    """A version is found by the transactional id alone: an application's work counts as another's replay."""
 
     def found(state: StoreState | Draft, transactional_id: str, application_id: str, sink: str) -> LastVersion | None:
         return _newest(state, lambda key: key.transactional_id == transactional_id)
@@ -171,7 +171,7 @@ def application_versions_expire_with_their_id() -> Iterator[None]:
 
 @mutation(Focus(("two-phase0", "pipeline0", "daemon0"), steps=500))
 def prepared_transaction_aborted_by_its_time_out() -> Iterator[None]:
-    """The time-out of open transactions counts for prepared ones: what a database decided to commit is aborted."""
+    """The time-out of open transactions also ends prepared ones: a commit that a database decided is aborted."""
 
     def overdue(transactions: Iterable[Transaction], now_ms: int) -> list[Transaction]:
         return [
@@ -186,7 +186,7 @@ def prepared_transaction_aborted_by_its_time_out() -> Iterator[None]:
 
 @mutation(Focus(("two-phase0", "two-phase1"), {"death": 0.03}, steps=300))
 def prepared_transaction_aborted_by_init() -> Iterator[None]:
-    """An init ends what was prepared, though asked to keep it: what a database decided to commit is aborted."""
+    """An init aborts a prepared transaction that it must keep: a commit that a database decided is aborted."""
     original = TransactionManager.initialize
 
     with method(TransactionManager, "initialize", lambda self, *, keep_prepared=False: original(self)):
@@ -195,7 +195,7 @@ def prepared_transaction_aborted_by_init() -> Iterator[None]:
 
 @mutation(Focus(("writer0", "two-phase0", "idempotent0", "daemon0"), steps=500))
 def time_told_by_hosts() -> Iterator[None]:
-    """Each process takes its host's clock for the store's: one that runs ahead ends and expires what others do."""
+    """Each process takes its host's clock for the store's: a fast clock ends and expires others' transactions."""
     original = StoreClock.now_ms
 
     def now_ms(self: StoreClock) -> int:
@@ -242,7 +242,7 @@ def offsets_kept_by_an_abort() -> Iterator[None]:
 
 @mutation(PIPELINES)
 def generation_not_checked() -> Iterator[None]:
-    """A commit's offsets are taken from any member of any generation: what one has given up is processed twice."""
+    """Offsets of any member and generation are accepted: rows of a partition that was given up are read twice."""
     with method(groups, "_check_member", lambda draft, committed, places: None):
         yield
 
@@ -251,7 +251,7 @@ def generation_not_checked() -> Iterator[None]:
     unit_test="unit/state/test_groups.py::test_a_partition_that_came_back_is_refused_at_the_generations_before[1]"
 )
 def partition_that_came_back_counts_as_kept() -> Iterator[None]:
-    """A partition that came back counts as kept: what another member committed in between is processed twice."""
+    """A partition that came back counts as kept: rows that another member committed in between are read twice."""
     original = members._assigned
 
     def assigned(member: Member, places: tuple[PartitionId, ...], generation: int) -> Member:
@@ -266,7 +266,7 @@ def partition_that_came_back_counts_as_kept() -> Iterator[None]:
     "test_offsets_of_a_partition_that_came_back_are_refused_beside_later_ones[later1]"
 )
 def partitions_of_earlier_items_forgotten() -> Iterator[None]:
-    """An offset that is replaced takes its generation along: rows that another member has read are there twice."""
+    """An offset that is replaced loses its generation: rows that another member has read are there twice."""
     original = with_added
 
     def added_alone(offsets: Sequence[GroupOffsets], added: GroupOffsets) -> tuple[GroupOffsets, ...]:
@@ -287,7 +287,7 @@ def partitions_of_earlier_items_forgotten() -> Iterator[None]:
     unit_test="unit/state/test_members.py::test_a_partition_is_the_newcomers_only_when_its_reader_has_given_it_up"
 )
 def partition_handed_over_at_once() -> Iterator[None]:
-    """A partition is another member's before the first gave it up: both process the same rows."""
+    """A partition gets a new member before the old one gave it up: both process the same rows."""
     with (
         method(members, "_without_others", lambda target, of: target),
         method(members, "_check_assignment", lambda draft, group_id, of: None),
@@ -297,7 +297,7 @@ def partition_handed_over_at_once() -> Iterator[None]:
 
 @mutation(unit_test="unit/consumer/test_rebalances.py::test_a_member_gives_up_only_what_it_was_told_to_give_up")
 def given_up_while_it_is_read() -> Iterator[None]:
-    """A member gives up each partition that it must, also one that it still reads: another member reads it, too."""
+    """A member gives up a partition that it still reads: another member reads it, too."""
     apply = members.ChangeGroup.apply
 
     def without_check(self: members.ChangeGroup, draft: Draft) -> Sequence[str]:
@@ -309,7 +309,7 @@ def given_up_while_it_is_read() -> Iterator[None]:
 
 @mutation(Focus(("writer0", "idempotent0", "reader0"), {"death": 0.02}, steps=400))
 def nobody_ends_what_timed_out() -> Iterator[None]:
-    """A dead producer's transaction is nobody's to end: it holds readers back for ever."""
+    """No process may end a dead producer's transaction: it holds readers back for ever."""
     with instead_of(timed_out, lambda transactions, now_ms: []):
         yield
 

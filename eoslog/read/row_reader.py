@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -84,16 +84,7 @@ def read_rows(read: PartitionRead) -> Iterator[pa.RecordBatch]:
     threads = read.threads or read.store.reads_at_once
     pool = ThreadPoolExecutor(threads)
     try:
-        opened = _ahead(pool, 2 * threads, read.files, run=reader.steps_ahead, size=reader.bytes_to_open)
-        decoded = _ahead(
-            pool,
-            2 * threads,
-            (step for _, of_file in opened for step in of_file),
-            run=lambda step: list(step.run()) if step.bytes else step.run(),
-            size=lambda step: step.bytes,
-            is_done=lambda step: step.is_decoded,
-        )
-        yield from _batches(read, decoded)
+        yield from _batches(read, _decoded_ahead(pool, 2 * threads, read.files, reader))
     finally:
         # Do not wait for the threads. Python may collect an abandoned read in any thread and at any point, also where
         # that thread holds a lock that a wait needs: the lock of the interpreter's list of threads.
@@ -116,37 +107,82 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
-def _ahead(
-    pool: Executor,
-    most: int,
-    tasks: Iterable[_Task],
-    *,
-    run: Callable[[_Task], _Result],
-    size: Callable[[_Task], int],
-    is_done: Callable[[_Task], bool] = lambda task: False,
-) -> Iterator[tuple[_Task, _Result]]:
-    """Run tasks in a pool, and yield each with its result in their order.
+class _Ahead(Generic[_Task, _Result]):
+    """Tasks that run in a pool. Their results are taken in the order of the tasks."""
+
+    def __init__(self, pool: Executor, most: int, run: Callable[[_Task], _Result]) -> None:
+        """Args:
+        most: the largest number of tasks whose results were not taken yet. It is larger than the number of threads,
+            so that no thread waits while the caller takes the first result.
+        """
+        self._pool = pool
+        self._most = most
+        self._run = run
+        self._waiting = deque[tuple[_Task, int, Future[_Result]]]()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def first(self) -> Future[_Result]:
+        return self._waiting[0][2]
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the first result is there."""
+        return bool(self._waiting) and self.first.done()
+
+    def has_room(self, size: int) -> bool:
+        """Return True if a task that needs ``size`` bytes may begin. Large tasks do not run together."""
+        return not self._waiting or (len(self._waiting) < self._most and self._bytes + size <= _BYTES_AT_ONCE)
+
+    def add(self, task: _Task, size: int, *, in_pool: bool = True) -> None:
+        future = _submitted(self._pool, self._run, task) if in_pool else _done(self._run, task)
+        self._waiting.append((task, size, future))
+        self._bytes += size
+
+    def take(self) -> tuple[_Task, _Result]:
+        """Wait for the first result, and return it with its task."""
+        task, size, future = self._waiting.popleft()
+        self._bytes -= size
+        return task, future.result()
+
+
+def _decoded_ahead(
+    pool: Executor, most: int, files: Iterable[FileRows], reader: _FileReader
+) -> Iterator[tuple[_Step, Iterable[tuple[int, pa.RecordBatch]]]]:
+    """Yield the steps of files with their batches, in order. Open later files and decode their rows meanwhile.
 
     Args:
-        most: the largest number of tasks that run, or whose results were not yielded yet. It is larger than the number
-            of threads, so that no thread waits while the caller takes the first result.
-        size: how many bytes a task needs. Large tasks do not run together. The caller's thread runs tasks of 0 bytes.
-        is_done: returns True for a task that holds its bytes already. The caller's thread runs it, too.
+        most: how many files are opened at once, and how many steps are decoded at once.
     """
-    waiting = deque[tuple[_Task, int, Future[_Result]]]()
-    taken = 0
-    for task in tasks:
-        needed = size(task)
-        taken += needed
-        while waiting and (len(waiting) == most or taken > _BYTES_AT_ONCE or waiting[0][2].done()):
-            first, freed, future = waiting.popleft()
-            yield first, future.result()
-            taken -= freed
-        future = _submitted(pool, run, task) if needed and not is_done(task) else _done(run, task)
-        waiting.append((task, needed, future))
-    while waiting:
-        first, _, future = waiting.popleft()
-        yield first, future.result()
+    opening = _Ahead(pool, most, reader.steps_ahead)
+    decoding = _Ahead[_Step, Iterable[tuple[int, pa.RecordBatch]]](
+        pool, most, lambda step: list(step.run()) if step.bytes else step.run()
+    )
+    steps = deque[_Step]()
+    rest = iter(files)
+    file = next(rest, None)
+    while file is not None or opening or steps or decoding:
+        if has_begun := file is not None and opening.has_room(size := reader.bytes_to_open(file)):
+            opening.add(file, size, in_pool=size > 0)
+            file = next(rest, None)
+        if not steps and opening.is_ready:
+            steps.extend(opening.take()[1])
+        while steps and decoding.has_room(steps[0].bytes):
+            step = steps.popleft()
+            decoding.add(step, step.bytes, in_pool=step.bytes > 0 and not step.is_decoded)
+        if decoding.is_ready:
+            # The caller gets the first rows now, however long the next file takes to open.
+            yield decoding.take()
+        elif has_begun:
+            continue
+        elif steps or not opening:
+            yield decoding.take()
+        else:
+            first: list[Future[Any]] = [each.first for each in (opening, decoding) if each]
+            wait(first, return_when=FIRST_COMPLETED)
 
 
 def _submitted(pool: Executor, run: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:

@@ -104,6 +104,28 @@ def test_memory_limits_how_many_files_are_decoded_behind_a_slow_one(monkeypatch:
     assert sum(batch.num_rows for batch in scan) + row_reader._ROWS_A_BATCH == two_steps + 40 * ROWS
 
 
+def test_the_rows_of_the_first_file_do_not_wait_for_the_second(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_file, begun, may_end = row_reader.read_file, [], threading.Event()
+
+    def slow(objects: Any, file: Any, slot: int) -> Any:
+        begun.append(file)
+        if file is not begun[0]:
+            may_end.wait(60)
+        return read_file(objects, file, slot)
+
+    monkeypatch.setattr(row_reader, "read_file", slow)
+    scan = store.scan("t").to_batches()
+    taking = threading.Thread(target=next, args=(scan,), daemon=True)
+
+    taking.start()
+    taking.join(10)
+    has_waited = taking.is_alive()
+    may_end.set()
+
+    assert not has_waited
+    assert sum(batch.num_rows for batch in scan) + row_reader._ROWS_A_BATCH == FILES * ROWS
+
+
 def test_rows_without_a_file_are_made_when_they_are_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     column = row_reader.metadata_column

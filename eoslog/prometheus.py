@@ -29,7 +29,7 @@ from eoslog.errors import EosLogError
 from eoslog.maintenance.coordinator import StepReport
 from eoslog.session.metrics import StoreMetrics
 from eoslog.state.names import TopicPartition
-from eoslog.storage.request_times import BOUNDS_NS, RequestTimes
+from eoslog.storage.object_store import BOUNDS_NS, RequestTimes
 from eoslog.store import Store
 
 _logger = logging.getLogger(__name__)

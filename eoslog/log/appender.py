@@ -115,9 +115,7 @@ class Appender(Generic[S]):
 
     def _append_record(self, group: AppendGroup, others: RequestsOfOthers) -> bool:
         """Try to put one record with proposals of a group. Return True if another process was faster."""
-        asks_for_slot = bool(group.pending) and self._contention.reaches_service()
-        if group.pending and not asks_for_slot:
-            self._contention.give_way(group)
+        asks_for_slot = bool(group.pending) and self._contention.asks_for_slot(group)
         limits = group.limits._replace(others=others.offered, with_overdue=True)
         while group.pending:
             validated = self._maker.make(group.pending, limits, group.append_id)
@@ -180,8 +178,7 @@ class Appender(Generic[S]):
         result = self._put.put(record)
         if result is not PutResult.LANDED:
             self.counts.conflicts += 1
-            self._contention.lost()
-            group.races += 1
+            self._contention.lost(group)
             if result is PutResult.REOPENED:
                 group.renew_append_id()
             return True
@@ -193,8 +190,7 @@ class Appender(Generic[S]):
             # The put's requests to the object store belong to the leader's span.
             tracing.link(proposal.span, tracing.current())
             proposal.finish()
-        self._contention.won(record.slot_record.append_id)
-        group.continue_after(record)
+        self._contention.won(group, record)
         others.considered = len(record.others)
         if record.included:
             self._environment.reached("log.shared.appended_for_others")

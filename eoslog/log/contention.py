@@ -200,7 +200,7 @@ class Contention:
 
         Nothing depends on the service. If it does not answer, this process appends the proposals itself.
         """
-        if not self.reaches_service():
+        if not self._reaches_service():
             return
         unsent = [each for each in group.pending if each.sent is None and shared_entries(each.content)]
         if not unsent:
@@ -219,10 +219,22 @@ class Contention:
         self._counts.by_others += group.landed_count
         group.drop_settled()
 
-    def reaches_service(self) -> bool:
+    def _reaches_service(self) -> bool:
         """Return True if the log announces the append service of another process, and this one is connected to it."""
         announced = self._announcements.of_another_process()
         return announced is not None and self._client.reach(announced)
+
+    def asks_for_slot(self, group: AppendGroup) -> bool:
+        """Return True if the group must ask the append service for its slot.
+
+        Without a service, this first gives another host time, if that host should put the next record.
+        """
+        if self._reaches_service():
+            return True
+        if self._gives_way():
+            group.read_tail()
+            back_off(self._environment, _RACES_TO_GIVE_WAY)
+        return False
 
     def ask_for_slot(self, group: AppendGroup, deadline_ms: int | None) -> bool:
         """Ask the append service to leave the next slot to this process. Return True if it does.
@@ -315,12 +327,6 @@ class Contention:
             self._counts.waited_ms += self._environment.monotonic_ms() - began_ms
             self._counts.by_others += group.landed_count
 
-    def give_way(self, group: AppendGroup) -> None:
-        """If another host should put the next record first, give it time for that."""
-        if self._gives_way():
-            group.read_tail()
-            back_off(self._environment, _RACES_TO_GIVE_WAY)
-
     def _gives_way(self) -> bool:
         """Return True if this process should let another host put the next record: its own host put the newest one.
 
@@ -341,12 +347,14 @@ class Contention:
         self._gave_way_ms = now_ms
         return True
 
-    def won(self, append_id: str) -> None:
-        """Note the record of this process that has got a slot."""
-        self._append_id_of_host = append_id
+    def won(self, group: AppendGroup, record: NextRecord) -> None:
+        """Note that a record of this process has got its slot. The group continues with its other proposals."""
+        self._append_id_of_host = record.slot_record.append_id
+        group.continue_after(record)
 
-    def lost(self) -> None:
+    def lost(self, group: AppendGroup) -> None:
         """Note that another process has put the record for a slot first."""
+        group.races += 1
         self._competes_until_ms = self._environment.monotonic_ms() + _COMPETITION_MS
 
     def pause(self, group: AppendGroup) -> None:

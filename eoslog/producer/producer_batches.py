@@ -208,9 +208,10 @@ def _uploaded(store: Session, accepted: Sequence[tuple[ProducerBatch, NewFile]])
     """Write the files of the batches in one flush."""
     if not accepted:
         return []
-    upload_ms = begin_of_upload_ms(store)
+    now_ms = store.now_ms()
+    upload_ms = begin_of_upload_ms(store, now_ms)
     writer = DataFileWriter(store.object_store, store.environment.new_id)
-    files = writer.write([rows for _, rows in accepted], store.now_ms(), placement_of_files(store))
+    files = writer.write([rows for _, rows in accepted], now_ms, placement_of_files(store))
     store.environment.reached("client.producer.files_uploaded")
     return [UploadedBatch(batch, file, upload_ms) for (batch, _), file in zip(accepted, files, strict=True)]
 

@@ -138,8 +138,7 @@ class RecordAccumulator:
             RetriableError
         """
         self._encode()
-        self._note_upload()
-        self.files += self._writer.make_room(self._store.now_ms())
+        self.files += self._writer.make_room(self._begin_upload())
 
     def upload(self) -> None:
         """Write all rows to files, and upload the files that do not travel in the record.
@@ -149,8 +148,7 @@ class RecordAccumulator:
             RetriableError
         """
         self._encode()
-        self._note_upload()
-        self.files += self._writer.flush(self._store.now_ms(), self._placement())
+        self.files += self._writer.flush(self._begin_upload(), self._placement())
         self._store.environment.reached("client.producer.files_uploaded")
         self._sticky += 1
 
@@ -196,10 +194,12 @@ class RecordAccumulator:
         inline_bytes = sum(file.length for file in self.files if file.content is not None)
         return placement_of_files(self._store, room_bytes=MOST_INLINE_BYTES - inline_bytes)
 
-    def _note_upload(self) -> None:
-        """Remember a lower bound of the time at which the upload of the oldest file begins."""
+    def _begin_upload(self) -> int:
+        """Return the time now (ms). Remember a lower bound of it for the oldest file that is uploaded."""
+        now_ms = self._store.now_ms()
         if not self.files and self._writer.buffered_rows:
-            self.upload_ms = begin_of_upload_ms(self._store)
+            self.upload_ms = begin_of_upload_ms(self._store, now_ms)
+        return now_ms
 
 
 def placement_of_files(store: Session, *, room_bytes: int = MOST_INLINE_BYTES) -> Placement:
@@ -224,13 +224,13 @@ def _shared_time_ms(store: Session) -> int:
     return max(store.now_ms(), store.object_store.clock.latest_claim_ms, least_ms)
 
 
-def begin_of_upload_ms(store: Session) -> int:
-    """Return a lower bound of the time at which an upload begins now (ms by the store's clock).
+def begin_of_upload_ms(store: Session, now_ms: int) -> int:
+    """Return a lower bound of the time at which an upload begins at ``now_ms`` (ms by the store's clock).
 
     The bound is the date of an earlier answer: vacuum compares it with the upload time of the store. An old date would
     make the files look old, so a request refreshes it.
     """
     clock = store.object_store.clock
-    if store.now_ms() - clock.last_date_ms > _OLDEST_DATE_MS:
+    if now_ms - clock.last_date_ms > _OLDEST_DATE_MS:
         store.read(lambda state, slot: None)
     return clock.last_date_ms

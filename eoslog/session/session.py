@@ -42,8 +42,7 @@ from eoslog.session.description import (
     no_store,
     shown_url,
 )
-from eoslog.session.event_counts import CallCounts, LogCounts
-from eoslog.session.metrics import CallTimes
+from eoslog.session.metrics import CallCounts, CallTimes, LogCounts
 from eoslog.session.settings import IcebergSettings
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import AppendEntry, Draft

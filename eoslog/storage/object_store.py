@@ -12,22 +12,27 @@ Paths are relative to the store's root, with ``/`` between their parts, and cann
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from eoslog.errors import InvalidRequest
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.host_queue import HostQueue
-from eoslog.storage.process import cannot_be_pickled
-from eoslog.storage.recent_objects import RecentObjects
-from eoslog.storage.request_times import RequestTimes
+from eoslog.storage.process import cannot_be_pickled, forks
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+_MOST_KEPT_BYTES = 16 << 20
+BOUNDS_NS = tuple(int(ms * 1_000_000) for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000))
+"""The upper bounds of the buckets (ns, inclusive). One more bucket has the slower requests."""
 
 
 class ObjectNotFound(Exception):
@@ -55,6 +60,87 @@ class ObjectInfo:
 class StoredObject:
     body: bytes
     last_modified_ms: int
+
+
+class Histogram(NamedTuple):
+    """The durations of the requests of one verb."""
+
+    counts: tuple[int, ...]
+    """The number of requests in each bucket. A request counts in one bucket."""
+    total_ns: int
+
+
+class RequestTimes:
+    """The durations of requests by verb. Threads may share it."""
+
+    def __init__(self, verbs: Iterable[str]) -> None:
+        self._counts = {verb: [0] * (len(BOUNDS_NS) + 1) for verb in verbs}
+        self._totals_ns = dict.fromkeys(self._counts, 0)
+
+    def add(self, verb: str, duration_ns: int) -> None:
+        """Count a request."""
+        bucket = bisect_left(BOUNDS_NS, duration_ns)
+        counts = self._counts[verb]
+        # Between the read and the write of an addition no Python code runs, so no count of another thread is lost.
+        # A lock could be held forever: by this thread below a signal handler, or in a forked child.
+        counts[bucket] += 1
+        self._totals_ns[verb] += duration_ns
+
+    def by_verb(self) -> Mapping[str, Histogram]:
+        """Return the histograms so far."""
+        return {verb: Histogram(tuple(counts), self._totals_ns[verb]) for verb, counts in self._counts.items()}
+
+
+class _Kept:
+    """The objects that one process keeps."""
+
+    def __init__(self) -> None:
+        self.process = forks()
+        self.lock = threading.Lock()
+        self.bytes = 0
+        self.contents: OrderedDict[str, bytes] = OrderedDict()
+
+
+class RecentObjects:
+    """A cache of bytes by the path of their object. The object never changes. Safe to share between threads."""
+
+    def __init__(self, most_bytes: int = _MOST_KEPT_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._of_process = _Kept()
+
+    def keep(self, path: str, content: bytes) -> None:
+        """Keep these bytes, and drop the bytes that were kept longest ago. Bytes above the limit are not kept."""
+        kept = self._own()
+        with kept.lock:
+            if path in kept.contents or len(content) > self._most_bytes:
+                return
+            kept.contents[path] = content
+            kept.bytes += len(path) + len(content)
+            while kept.bytes > self._most_bytes:
+                oldest, dropped = kept.contents.popitem(last=False)
+                kept.bytes -= len(oldest) + len(dropped)
+
+    def drop(self, path: str) -> None:
+        """Drop the bytes of an object."""
+        kept = self._own()
+        with kept.lock:
+            dropped = kept.contents.pop(path, None)
+            if dropped is not None:
+                kept.bytes -= len(path) + len(dropped)
+
+    def find(self, path: str) -> bytes | None:
+        """Return the bytes of an object; None if they are not kept."""
+        kept = self._own()
+        with kept.lock:
+            return kept.contents.get(path)
+
+    def _own(self) -> _Kept:
+        """Return what this process keeps. A forked child begins anew: a thread of its parent may have held the lock."""
+        kept = self._of_process
+        if kept.process != forks():
+            # Two threads may both do this. Then one of the new caches is lost, which costs a request.
+            kept = self._of_process = _Kept()
+        return kept
 
 
 class Capabilities:

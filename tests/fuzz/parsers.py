@@ -37,9 +37,8 @@ from eoslog.read.planner import ReadPlanner
 from eoslog.read.predicate_text import _collated_columns, compile_predicate
 from eoslog.read.time_travel import timestamp_ms
 from eoslog.session.description import decode_description
-from eoslog.session.event_counts import CallCounts, LogCounts
 from eoslog.session.heartbeats import _session_timeout
-from eoslog.session.metrics import parse_duration, store_metrics
+from eoslog.session.metrics import CallCounts, LogCounts, parse_duration, store_metrics
 from eoslog.session.settings import load_settings
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.prepared import parse_prepared_state

@@ -22,7 +22,7 @@ from eoslog.errors import CorruptRecord, EosLogError, ProducerFenced, StoreUnava
 from eoslog.maintenance.coordinator import STEPS, StepReport
 from eoslog.prometheus import _GAUGES, CoordinatorMetrics, _Handler, exposition, serve
 from eoslog.state.names import TopicPartition
-from eoslog.storage.request_times import RequestTimes
+from eoslog.storage.object_store import RequestTimes
 from eoslog.store import Store
 from tests.pages import REPOSITORY
 from tests.unit.support.held import LONGEST_WAIT_S

@@ -11,7 +11,7 @@ from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import Draft
 from eoslog.state.partition_state import Batch, Outcome
 from eoslog.state.partitions import oldest_record_of
-from eoslog.storage.recent_objects import RecentObjects
+from eoslog.storage.object_store import RecentObjects
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 SEALERS = Focus(("writer0", "writer1", "daemon0"), steps=500)

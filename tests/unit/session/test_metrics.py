@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from eoslog import errors
-from eoslog.session.event_counts import CallCounts, LogCounts
-from eoslog.session.metrics import CALL_TIMES, store_metrics
+from eoslog.session.metrics import CALL_TIMES, CallCounts, LogCounts, store_metrics
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
 from eoslog.store import Store

@@ -19,8 +19,7 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.partition_state import Partition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
-from eoslog.storage.object_store import ObjectStore, StoredObject
-from eoslog.storage.recent_objects import RecentObjects
+from eoslog.storage.object_store import ObjectStore, RecentObjects, StoredObject
 from eoslog.verification.findings import Kind
 from tests.unit.session.clock import Clock
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eoslog.storage.recent_objects import RecentObjects
+from eoslog.storage.object_store import RecentObjects
 
 
 def test_the_object_that_was_kept_longest_ago_is_dropped_first() -> None:

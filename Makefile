@@ -7,6 +7,8 @@ SHELL  := /bin/bash
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start many processes. Each of them would compile the library anew if the shell forbids to keep what was compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 INSTALLED := $(VENV)/.installed
 # Python 3.12 and later measure coverage at a small cost.

@@ -210,6 +210,8 @@ def _kind(command: str, path: str) -> str:
 def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # The headers and the body are two writes. Without this, the second waits 40 ms for the first's acknowledgement.
+        disable_nagle_algorithm = True
 
         def handle_any(self) -> None:
             try:

@@ -13,6 +13,7 @@ from tests.kafka_clients.conftest import Served
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "gateway.md"
 _TOPIC = '"payments"'
 

@@ -16,7 +16,7 @@ needs_java = pytest.mark.skipif(
     shutil.which("java") is None or not any(java_tools.JARS.glob("kafka-tools-*.jar")),
     reason="there is no Java, or no Kafka in .cache/kafka-clients: run make test-kafka-clients",
 )
-pytestmark = needs_java
+pytestmark = [pytest.mark.slow, needs_java]
 
 
 def test_a_java_producer_writes_each_record_once_and_knows_its_offset(served: Served, tmp_path: Path) -> None:

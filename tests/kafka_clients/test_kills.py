@@ -14,6 +14,7 @@ from tests.kafka_clients.conftest import PLACES, Served
 from tests.kafka_clients.gateway_process import killed_every
 from tests.kafka_clients.test_java_tools import needs_java
 
+pytestmark = pytest.mark.slow
 EVERY_S = 2
 KILLS = 4
 _PATIENCE_S = 120

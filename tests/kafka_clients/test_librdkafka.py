@@ -12,9 +12,12 @@ from tests.kafka_clients import librdkafka
 from tests.kafka_clients.conftest import PLACES, Served
 from tests.kafka_clients.librdkafka_tests import PASSES, REASONS
 
-pytestmark = pytest.mark.skipif(
-    not librdkafka.PROGRAM.exists(), reason="librdkafka's tests are not built: run make test-kafka-clients"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not librdkafka.PROGRAM.exists(), reason="librdkafka's tests are not built: run make test-kafka-clients"
+    ),
+]
 _AS_THE_TESTS_EXPECT = ("--auto-create-topics", "--default-partitions", "4")
 
 

@@ -15,6 +15,7 @@ from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, s
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.store_state import StoreState
 from eoslog.storage.memory_store import MemoryStore
+from tests.depth import sweep
 from tests.unit.copying.copies import Place, busy_store, check_copy, rewrite_everything, state_of
 from tests.unit.support.paused_processes import Died
 from tests.unit.support.world import World
@@ -244,7 +245,13 @@ def test_if_the_files_are_deleted_during_the_copy_it_is_refused(source: Store, p
     check_copy(place.process(), *state_of(source), source)
 
 
-@pytest.mark.parametrize("point", ["begun", "checkpoints_written", "planned", "file_put", "completed", "slot_put"])
+@pytest.mark.parametrize(
+    "point",
+    sweep(
+        ["begun", "checkpoints_written", "planned", "file_put", "completed", "slot_put"],
+        quick=["begun", "file_put", "slot_put"],
+    ),
+)
 def test_a_killed_copy_of_a_slot_is_continued(source: Store, place: Place, world: World, point: str) -> None:
     state = states_of(source)[20]
 
@@ -323,9 +330,18 @@ def test_the_slots_below_an_invalid_record_are_copied(source: Store, place: Plac
     check_copy(place.process(), states[newest], newest)
 
 
-@pytest.mark.parametrize("tail_bytes", [0, 64 << 10])
-@pytest.mark.parametrize("is_newest", [False, True])
-@pytest.mark.parametrize("harm", ["spoil", "lose", "replace"])
+@pytest.mark.parametrize(
+    ("harm", "is_newest", "tail_bytes"),
+    sweep(
+        [
+            (harm, is_newest, tail_bytes)
+            for harm in ("spoil", "lose", "replace")
+            for is_newest in (False, True)
+            for tail_bytes in (0, 64 << 10)
+        ],
+        quick=[("spoil", False, 0), ("spoil", True, 64 << 10), ("lose", True, 0), ("replace", False, 64 << 10)],
+    ),
+)
 def test_the_slots_below_damaged_ones_are_copied(
     place: Place, world: World, tail_bytes: int, is_newest: bool, harm: str
 ) -> None:

@@ -12,6 +12,7 @@ from eoslog.log.slots import slot_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.storage.object_store import ObjectInfo
+from tests.depth import sweep
 from tests.unit.copying.copies import Place, another_busy_store, busy_store, check_copy, rewrite_everything, state_of
 from tests.unit.support.paused_processes import Died
 from tests.unit.support.world import World, faulty
@@ -34,6 +35,18 @@ FINAL = {"store.copy.completed", "store.copy.slots_put", "store.copy.verified", 
 """Points at which the plan can no longer change."""
 PLANNED = {"store.copy.planned", "store.copy.file_put"}
 """Points at which the plan changes only if the source has deleted files of it."""
+QUICK = {"store.copy.begun", "store.copy.completed", "store.copy.described", "store.copy.slots_put", *PLANNED}
+"""Points with one for each step of a copy."""
+UNANSWERED = [
+    (path, lands) for path in (".copy/0000", ".copy/0001", ".copy/0002", DESCRIPTION_PATH) for lands in (False, True)
+]
+QUICKLY_UNANSWERED = [
+    (".copy/0000", False),
+    (".copy/0001", True),
+    (".copy/0002", False),
+    (DESCRIPTION_PATH, True),
+    ("t/", True),
+]
 
 
 class Death:
@@ -61,13 +74,16 @@ def copied_slot(place: Place) -> int | None:
 
 @pytest.mark.parametrize(
     ("point", "times", "deletes"),
-    [
-        # At the other points it makes no difference whether the source has deleted files.
-        pytest.param(point, times, deletes, marks=[] if deletes or point in PLANNED else pytest.mark.slow)
-        for deletes in (True, False)
-        for point in POINTS
-        for times in ((1, 7) if "file_put" in point else (1,))
-    ],
+    sweep(
+        [
+            (point, times, deletes)
+            for deletes in (True, False)
+            for point in POINTS
+            for times in ((1, 7) if "file_put" in point else (1,))
+        ],
+        # At other points it makes no difference whether the source has deleted files.
+        quick=[*((point, 1, True) for point in QUICK), *((point, 1, False) for point in PLANNED)],
+    ),
 )
 def test_a_killed_copy_is_no_store_and_the_next_run_completes_it(point: str, times: int, deletes: bool) -> None:
     world = World()
@@ -111,7 +127,7 @@ def test_the_errors_of_an_unfinished_copy_say_to_run_it_again(point: str) -> Non
         assert missing.remedy.startswith("if there is a directory .copy, run the same eoslog copy again; otherwise")
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sweep(POINTS, QUICK))
 def test_a_copy_that_is_overtaken_at_any_point_is_one_slot(point: str) -> None:
     """While one copy is paused, the source goes on and deletes files, and a second copy to the same place completes."""
     world = World()
@@ -250,8 +266,7 @@ def test_an_unfinished_copy_that_is_older_than_the_source_is_not_continued() -> 
         new.process().admin.copy(old.process())
 
 
-@pytest.mark.parametrize("lands", [False, True])
-@pytest.mark.parametrize("path", [".copy/0000", ".copy/0001", ".copy/0002", DESCRIPTION_PATH])
+@pytest.mark.parametrize(("path", "lands"), sweep(UNANSWERED, QUICKLY_UNANSWERED))
 def test_a_put_without_an_answer_is_repeated(path: str, lands: bool) -> None:
     world = World()
     place, source = Place(world), busy_store(world)
@@ -264,8 +279,7 @@ def test_a_put_without_an_answer_is_repeated(path: str, lands: bool) -> None:
     assert report.slot == copied_slot(place)
 
 
-@pytest.mark.parametrize("lands", [False, True])
-@pytest.mark.parametrize("path", [".copy/0000", ".copy/0001", ".copy/0002", DESCRIPTION_PATH, "t/"])
+@pytest.mark.parametrize(("path", "lands"), sweep([*UNANSWERED, ("t/", False), ("t/", True)], QUICKLY_UNANSWERED))
 def test_a_copy_continues_after_an_outage_of_the_target(path: str, lands: bool) -> None:
     world = World()
     place, source = Place(world), busy_store(world)

@@ -28,9 +28,12 @@ from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore, PutOutcome
 from eoslog.verification.findings import Kind
+from tests.depth import sweep
 from tests.unit.copying.copies import Place, busy_store, check_copy, rewrite_everything, state_of
 from tests.unit.support.world import World
 from tests.unit.verification.histories import small_history
+
+DAMAGES = ("changed", "cut", "longer", "missing")
 
 
 @pytest.fixture
@@ -292,8 +295,13 @@ def files_of(store: Store, suffix: str) -> list[str]:
     return [path for path in found if path.endswith(suffix) and (suffix == ".index.parquet") == ("index" in path)]
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut", "longer", "missing"])
-@pytest.mark.parametrize("suffix", [".parquet", ".index.parquet"])
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    sweep(
+        [(suffix, damage) for suffix in (".parquet", ".index.parquet") for damage in DAMAGES],
+        quick=[*((".parquet", damage) for damage in DAMAGES), (".index.parquet", "missing")],
+    ),
+)
 def test_a_damaged_file_of_the_source_is_refused_until_it_is_back(
     source: Store, place: Place, suffix: str, damage: str
 ) -> None:

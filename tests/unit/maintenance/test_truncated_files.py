@@ -11,6 +11,7 @@ from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.verification.findings import Severity
 from tests.delta_logs import tables
+from tests.depth import sweep
 from tests.unit.support.delta_tables import rows_of_snapshot
 from tests.unit.support.paused_processes import Died, asleep_at, dies_at
 from tests.unit.support.world import World
@@ -63,7 +64,9 @@ class Truncation:
         assert newest.rows() == rows_of_snapshot(self.store, "t", newest.slot)
 
 
-@pytest.mark.parametrize("second_dies_at", [None, *REWRITE[1:], "delta.version.planned"])
+@pytest.mark.parametrize(
+    "second_dies_at", sweep([None, *REWRITE[1:], "delta.version.planned"], quick=[None, REWRITE[-1]])
+)
 @pytest.mark.parametrize("first_dies", [True, False])
 @pytest.mark.parametrize(
     ("first_at", "sealed"),

@@ -206,7 +206,7 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
         tuple(
             sorted(
                 TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
-                for partition_id in found.partitions | staged
+                for partition_id in found.partitions | found.added_partitions | staged
                 if partition_id.topic_id in state.topics
             )
         ),

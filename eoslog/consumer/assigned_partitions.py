@@ -28,7 +28,7 @@ from eoslog.session.session import Session
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId, TopicPartition, topic_partition
 from eoslog.state.partition_state import Partition
-from eoslog.state.prepared import pending_partitions
+from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.store_state import StoreState, Topic
 
 _logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId, TopicPartition, topic_partition
-from eoslog.state.prepared import pending_partitions
+from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.store_state import StoreState
 
 _logger = logging.getLogger(__name__)

@@ -65,6 +65,7 @@ from eoslog.state.store_state import (
     LastVersion,
     Member,
     PendingDeletion,
+    PendingOffset,
     SchemaVersion,
     StoreState,
     Topic,
@@ -268,6 +269,19 @@ _LAST_COMMIT: Any = pa.struct(
         ("rows", pa.list_(pa.struct([("topic_id", _STR), ("rows", _I64)]))),
     ]
 )
+_PENDING_OFFSETS: Any = pa.list_(
+    pa.struct(
+        [
+            ("group", _STR),
+            ("topic_id", _STR),
+            ("partition", _I32),
+            ("offset", _I64),
+            ("metadata", _STR),
+            ("leader_epoch", _I32),
+            ("slot", _I64),
+        ]
+    )
+)
 _TRANSACTIONS = _schema(
     [
         ("transactional_id", _STR),
@@ -290,6 +304,8 @@ _TRANSACTIONS = _schema(
         ("prepared", _STR),
         ("prepared_slot", _I64),
         ("deleted_offsets", pa.list_(pa.struct([("group", _STR), ("topic_id", _STR), ("partition", _I32)]))),
+        ("added_partitions", pa.list_(pa.struct([("topic_id", _STR), ("partition", _I32)]))),
+        ("pending_offsets", _PENDING_OFFSETS),
         ("last_commit", _LAST_COMMIT),
     ]
 )
@@ -424,6 +440,8 @@ def _restore_transactions(state: StoreState, rows: pa.RecordBatch) -> None:
         fenced_owners=partial(lists, collect=tuple),
         prepared=partial(optional, decode=lambda column: map(TransactionPrepared.model_validate_json, plain(column))),
         deleted_offsets=lambda column: lists(column, partial(objects, GroupPartition), frozenset),
+        added_partitions=lambda column: lists(column, partial(objects, PartitionId), frozenset),
+        pending_offsets=lambda column: lists(column, partial(objects, PendingOffset), tuple),
         last_commit=partial(optional, decode=_last_commits),
     ):
         state.transactions[transaction.transactional_id] = transaction
@@ -544,6 +562,8 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
         "fenced_owners": list(transaction.fenced_owners),
         "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
         "deleted_offsets": [partition_id._asdict() for partition_id in sorted(transaction.deleted_offsets)],
+        "added_partitions": [partition_id._asdict() for partition_id in sorted(transaction.added_partitions)],
+        "pending_offsets": [offset._asdict() for offset in transaction.pending_offsets],
         "last_commit": None if transaction.last_commit is None else _last_commit_row(transaction.last_commit),
     }
 

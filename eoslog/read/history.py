@@ -41,6 +41,7 @@ _NO_CHANGE = frozenset(
         "store",
         "features",
         "init",
+        "add_to_transaction",
         "prepare",
         "offsets",
         "group",

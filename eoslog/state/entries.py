@@ -26,7 +26,13 @@ from eoslog.state.entry_fields import (
     Timestamp,
 )
 from eoslog.state.group_entries import GroupChanged, GroupDeleted, GroupOffsetsDeleted, OffsetsCommitted
-from eoslog.state.transaction_entries import BatchAppended, ProducerInitialized, TransactionEnded, TransactionPrepared
+from eoslog.state.transaction_entries import (
+    AddedToTransaction,
+    BatchAppended,
+    ProducerInitialized,
+    TransactionEnded,
+    TransactionPrepared,
+)
 from eoslog.wording import quoted, unknown
 
 
@@ -425,6 +431,7 @@ Entry = Annotated[
     | TopicDeleted
     | ProducerInitialized
     | BatchAppended
+    | AddedToTransaction
     | TransactionPrepared
     | TransactionEnded
     | OffsetsCommitted

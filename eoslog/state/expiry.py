@@ -20,7 +20,7 @@ from eoslog.state.entries import (
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted
 from eoslog.state.groups import EMPTY_GROUP, check_empty, group_named
 from eoslog.state.names import PartitionId
-from eoslog.state.prepared import drop_pending_offsets, pending_partitions
+from eoslog.state.pending_offsets import drop_pending_offsets, pending_partitions
 from eoslog.state.producer_ids import forget_producer_ids
 from eoslog.state.store_state import Group, IdempotentProducer, Member, StoreState, Transaction, TransactionState
 
@@ -28,7 +28,7 @@ from eoslog.state.store_state import Group, IdempotentProducer, Member, StoreSta
 def known_offsets(state: StoreState | Draft, group_id: str, partition_ids: Iterable[PartitionId]) -> set[PartitionId]:
     """Return the given partitions for which a group has an offset, or may get one.
 
-    A group may get an offset from a prepared transaction.
+    A group may get an offset from an open transaction.
 
     Raises:
         GroupIdNotFound
@@ -38,14 +38,14 @@ def known_offsets(state: StoreState | Draft, group_id: str, partition_ids: Itera
 
 
 def _named(state: StoreState | Draft, group_id: str) -> Group:
-    """Return a group, even if it has offsets only after a prepared transaction commits."""
+    """Return a group, even if it has offsets only after an open transaction commits."""
     if group_id not in state.groups and pending_partitions(state, group_id):
         return EMPTY_GROUP
     return group_named(state, group_id)
 
 
 def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
-    """Delete committed offsets (KIP-496), and offsets that a prepared transaction would set.
+    """Delete committed offsets (KIP-496), and offsets that an open transaction would set.
 
     Raises:
         GroupIdNotFound
@@ -77,7 +77,7 @@ def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
 
 
 def delete_group(draft: Draft, entry: GroupDeleted) -> None:
-    """Delete a group, and the offsets that a prepared transaction would set.
+    """Delete a group, and the offsets that an open transaction would set.
 
     Raises:
         GroupIdNotFound
@@ -95,7 +95,7 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
 
     - In a group without members it expires only after the group has been empty for ``retention_ms``.
     - In a group with members it does not expire while a member subscribes to its topic.
-    - It does not expire while a prepared transaction may still replace it.
+    - It does not expire while an open transaction may still replace it.
 
     A group without members and offsets expires ``retention_ms`` after its last member left.
     """

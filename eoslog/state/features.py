@@ -20,7 +20,12 @@ STATISTICS_COLUMNS = "statistics_columns"
 without a change, and refuse it as invalid.
 """
 
-READER_FEATURES: frozenset[str] = frozenset({STARTS_ANEW_AFTER, STATISTICS_COLUMNS})
+TRANSACTION_VERSION = "transaction_version"
+"""An ``end`` may leave the epoch as it is, and group offsets may be added to a transaction before its end. Without this
+feature eoslog would compute another epoch, and lose the offsets.
+"""
+
+READER_FEATURES: frozenset[str] = frozenset({STARTS_ANEW_AFTER, STATISTICS_COLUMNS, TRANSACTION_VERSION})
 """The features of a store that this version can read."""
 
 WRITER_FEATURES: frozenset[str] = frozenset()

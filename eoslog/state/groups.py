@@ -1,7 +1,7 @@
 """The committed offsets of consumer groups, and the checks of a commit.
 
 Offsets of a transaction take effect in the slot that ends it, and the generation is checked in that slot (KIP-447).
-They are pending only while the transaction is prepared (see ``prepared``). The answers are those of Kafka's group
+Before that they may be pending (see ``pending_offsets``). The answers are those of Kafka's group
 coordinator (``OffsetMetadataManager``).
 """
 

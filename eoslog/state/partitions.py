@@ -179,7 +179,7 @@ def _batch_of(
 def append_marker(
     partition: Partition, ended: TransactionEnded, identity: ProducerIdentity, position: LogPosition, *, eager: bool
 ) -> int:
-    """End a producer's transaction in the partition: set the outcome of its rows, append the control row, raise the
+    """End a producer's transaction in the partition: set the outcome of its rows, append the control row, and take its
     epoch.
 
     Args:
@@ -202,11 +202,16 @@ def append_marker(
             # This transaction was removed above, so the next open one gives the last stable offset after the marker.
             stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
             partition.aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable))
-    # The marker's epoch is above that of the rows. A late batch of the ended transaction has an older epoch from now
-    # on, and is refused (KIP-890). Staged batches need no such protection: they enter only with the transaction's end.
+    # Under transaction version 2 the marker's epoch is above that of the rows. A late batch of the ended transaction
+    # has an older epoch from now on, and is refused (KIP-890). Staged batches need no such protection: they enter only
+    # with the transaction's end.
     if eager:
         partition.producers[producer_id] = with_marker(
-            partition.producers.get(producer_id), producer_id, marker_epoch, ended.time_ms
+            partition.producers.get(producer_id),
+            producer_id,
+            marker_epoch,
+            ended.time_ms,
+            keeps_epoch=ended.transaction_version == 1,
         )
     partition.active.append(
         Batch(

@@ -8,19 +8,17 @@ checks none of them again, so it succeeds however late it comes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from eoslog.arguments import is_whole_number
 from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState
 from eoslog.state.draft import Draft
-from eoslog.state.group_entries import GroupOffset, GroupOffsets
-from eoslog.state.groups import check_offsets, committed_offset
+from eoslog.state.groups import check_offsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partitions import check_file_place, check_shared, check_upload, partition_of, topic_of
 from eoslog.state.producer_ids import ProducerIdentity, check_identity, prepared_identity
 from eoslog.state.sequences import MAX_EPOCH
-from eoslog.state.store_state import GroupPartition, StoreState, Transaction, TransactionState
+from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import StagedBatch, TransactionPrepared
 from eoslog.wording import quoted
 
@@ -92,7 +90,7 @@ def check_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
     Raises:
         PrepareRepeated: it was prepared before, with the same content.
         InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced: the producer does not hold its id any more.
-        InvalidTxnState: the transaction is prepared already, or belongs to a job.
+        InvalidTxnState: the transaction is prepared already, has offsets that were added to it, or belongs to a job.
         StagedFilesExpired, UnknownTopicOrPartition: the staged files cannot be committed.
         IllegalGeneration, UnknownMember, FencedInstanceId: the group offsets cannot be committed.
     """
@@ -105,6 +103,11 @@ def check_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
     if prepared_identity(transaction) == identity and _content(transaction.prepared) == _content(entry):
         raise PrepareRepeated
     check_not_prepared(transaction)
+    if transaction.pending_offsets:
+        raise InvalidTxnState(
+            f"transactional id {entry.transactional_id!r}: a client of Kafka's protocol has added offsets to its "
+            "transaction, which can only be committed or aborted"
+        )
     if len(entry.batches) > MOST_PREPARED_FILES:
         raise InvalidRequest(f"{len(entry.batches)} files cannot be prepared: the limit is {MOST_PREPARED_FILES}")
     if entry.batches:
@@ -162,41 +165,6 @@ def committed_batches(draft: Draft, transaction: Transaction) -> tuple[StagedBat
     )
 
 
-def committed_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffsets, ...]:
-    """Return the group offsets that the commit of a prepared transaction sets.
-
-    Offsets of topics that were deleted since the prepare are left out. So are offsets that were deleted or committed
-    again since the prepare: the later change wins, as in Kafka's log of offsets.
-    """
-
-    def is_current(group: str, offset: GroupOffset) -> bool:
-        partition_id = PartitionId(offset.topic_id, offset.partition)
-        newest = committed_offset(draft, group, partition_id)
-        return partition_id in draft.partitions and (newest is None or newest.slot <= transaction.prepared_slot)
-
-    found = []
-    for each in _pending_offsets(transaction):
-        kept = tuple(offset for offset in each.offsets if is_current(each.group, offset))
-        if kept:
-            found.append(each.model_copy(update={"offsets": kept}))
-    return tuple(found)
-
-
-def _pending_offsets(transaction: Transaction) -> Iterator[GroupOffsets]:
-    """Yield the prepared group offsets, without offsets that were deleted since the prepare."""
-    prepared = () if transaction.prepared is None else transaction.prepared.offsets
-    if not transaction.deleted_offsets:
-        yield from prepared
-        return
-    for each in prepared:
-        kept = tuple(
-            offset
-            for offset in each.offsets
-            if GroupPartition(each.group, offset.topic_id, offset.partition) not in transaction.deleted_offsets
-        )
-        yield each.model_copy(update={"offsets": kept})
-
-
 def open_identity(transaction: Transaction) -> ProducerIdentity:
     """Return the identity of the rows of the transaction that is open or about to begin."""
     return prepared_identity(transaction) or ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -219,32 +187,3 @@ def overdue(transaction: Transaction, now_ms: int) -> bool:
     """Return True if a prepared transaction has exceeded its own timeout at ``now_ms`` of the store's clock."""
     prepared = transaction.prepared
     return prepared is not None and prepared.timeout_ms is not None and prepared.time_ms + prepared.timeout_ms < now_ms
-
-
-def pending_partitions(state: StoreState | Draft, group: str) -> set[PartitionId]:
-    """Return the partitions whose group offset a prepared transaction may still set. The group need not exist yet.
-
-    A consumer that continued from the offset committed now would read the rows of that transaction a second time.
-    """
-    return {
-        PartitionId(offset.topic_id, offset.partition)
-        for name in state.ongoing
-        for offsets in _pending_offsets(state.transactions[name])
-        if offsets.group == group
-        for offset in offsets.offsets
-    }
-
-
-def drop_pending_offsets(draft: Draft, group: str, partition_ids: Iterable[PartitionId]) -> None:
-    """Remove a group's offsets of these partitions from all prepared transactions, because they were deleted."""
-    dropped = {GroupPartition(group, *partition_id) for partition_id in partition_ids}
-    for name in list(draft.ongoing):
-        transaction = draft.transactions[name]
-        prepared = {
-            GroupPartition(offsets.group, offset.topic_id, offset.partition)
-            for offsets in _pending_offsets(transaction)
-            for offset in offsets.offsets
-        }
-        if prepared & dropped:
-            deleted = transaction.deleted_offsets | (prepared & dropped)
-            draft.transactions[name] = replace(transaction, deleted_offsets=deleted)

@@ -40,7 +40,7 @@ _FENCED_OWNERS_KEPT = 16
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id and an epoch. Together they name exactly one transaction, since each end raises the epoch."""
+    """A producer id and an epoch. Together they name one transaction, except under transaction version 1."""
 
     producer_id: int
     producer_epoch: int
@@ -304,7 +304,12 @@ def _fenced_owners(before: Transaction | None, owner: str | None) -> tuple[str, 
 
 
 def identities_before(transaction: Transaction) -> set[ProducerIdentity]:
-    """Return the identities that the holder of a transactional id may have had before its last end."""
+    """Return the identities that the holder of a transactional id may have had before its last end.
+
+    There is none if that end kept the epoch.
+    """
+    if transaction.last_producer_epoch < 0:
+        return set()
     before = {ProducerIdentity(transaction.producer_id, transaction.producer_epoch - 1)}
     if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
         before.add(ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch))

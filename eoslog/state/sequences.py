@@ -61,7 +61,8 @@ def check_sequence(
             f"{where}: the batch has epoch {producer_epoch}, but the partition has seen epoch {known.producer_epoch}"
         )
     # Each epoch starts at sequence 0, and so does a producer that the partition does not know (KIP-890). Otherwise a
-    # lost batch before this one would go unnoticed. A marker leaves an epoch without batches; the next batch starts it.
+    # lost batch before this one would go unnoticed. A marker of a new epoch leaves it without batches; the next batch
+    # starts it.
     if known is None or producer_epoch > known.producer_epoch or not known.batches:
         if base_sequence != 0:
             raise OutOfOrderSequence(
@@ -106,7 +107,7 @@ def with_batch(known: ProducerState | None, batch: Batch) -> ProducerState:
         batch.end_offset - 1,
         batch.max_timestamp,
     )
-    kept = known.batches if known is not None and known.producer_epoch == batch.producer_epoch else ()
+    kept = _batches_of(known, batch.producer_epoch)
     first_offset = known.current_txn_first_offset if known is not None else NO_OFFSET
     if batch.transactional and first_offset == NO_OFFSET:
         first_offset = batch.base_offset
@@ -114,17 +115,27 @@ def with_batch(known: ProducerState | None, batch: Batch) -> ProducerState:
     return ProducerState(batch.producer_id, batch.producer_epoch, batches, batch.max_timestamp, first_offset)
 
 
-def with_marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
-    """Return the producer's state after a marker: with the marker's epoch, and without batches of the old one.
+def with_marker(
+    known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int, *, keeps_epoch: bool
+) -> ProducerState:
+    """Return the producer's state after a marker: with the marker's epoch, and without batches of an older one.
+
+    Args:
+        keeps_epoch: True for an end of transaction version 1, whose marker has the epoch of the rows.
 
     Raises:
         InvalidProducerEpoch: the marker's epoch is not strictly greater than the partition's (KIP-1228).
     """
-    if known is not None and marker_epoch <= known.producer_epoch:
+    least = -1 if known is None else known.producer_epoch + (0 if keeps_epoch else 1)
+    if marker_epoch < least:
         raise InvalidProducerEpoch(
-            f"producer {producer_id}: marker epoch {marker_epoch} is not above the partition's {known.producer_epoch}"
+            f"producer {producer_id}: marker epoch {marker_epoch} is below the least epoch of the partition, {least}"
         )
-    return ProducerState(producer_id, marker_epoch, (), timestamp, NO_OFFSET)
+    return ProducerState(producer_id, marker_epoch, _batches_of(known, marker_epoch), timestamp, NO_OFFSET)
+
+
+def _batches_of(known: ProducerState | None, producer_epoch: int) -> tuple[SequenceRange, ...]:
+    return known.batches if known is not None and known.producer_epoch == producer_epoch else ()
 
 
 def move_segment_start(draft: Draft, partition: Partition, batches: Iterable[Batch]) -> None:
@@ -153,7 +164,8 @@ def producers_after(
 def _after(known: ProducerState | None, batch: Batch) -> ProducerState | None:
     """Return a producer's state after a batch, with this batch only; None for a staged batch, which leaves no state."""
     if batch.control is not None:
-        return ProducerState(batch.producer_id, batch.producer_epoch, (), batch.max_timestamp, NO_OFFSET)
+        kept = _batches_of(known, batch.producer_epoch)
+        return ProducerState(batch.producer_id, batch.producer_epoch, kept, batch.max_timestamp, NO_OFFSET)
     if batch.base_sequence == NO_SEQUENCE:
         return None
     after = with_batch(known, batch)

@@ -54,6 +54,7 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
     "delete_topic": topics.delete_topic,
     "init": producer_ids.apply_init,
     "batch": transactions.apply_batch,
+    "add_to_transaction": transactions.apply_addition,
     "prepare": prepared.apply_prepare,
     "end": transactions.apply_end,
     "offsets": _commit_offsets,

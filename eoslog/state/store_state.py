@@ -102,7 +102,7 @@ class LastCommit(NamedTuple):
     """The log's time at the slot."""
     producer_id: int
     producer_epoch: int
-    """The producer id and the epoch together name the transaction."""
+    """The producer id and the epoch together name the transaction, except under transaction version 1."""
     application_version: ApplicationVersion | None = None
     offsets: tuple[GroupOffsets, ...] = ()
     rows: tuple[TopicRows, ...] = ()
@@ -114,6 +114,24 @@ class GroupPartition(NamedTuple):
     group: str
     topic_id: str
     partition: int
+
+
+class PendingOffset(NamedTuple):
+    """A group's position in one partition, which takes effect if its transaction commits."""
+
+    group: str
+    topic_id: str
+    partition: int
+    offset: int
+    """The next offset to read."""
+    metadata: str
+    leader_epoch: int
+    slot: int
+    """The slot that added it to the transaction."""
+
+    @property
+    def group_partition(self) -> GroupPartition:
+        return GroupPartition(self.group, self.topic_id, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +165,10 @@ class Transaction:
     prepared_slot: int = NO_SLOT
     deleted_offsets: frozenset[GroupPartition] = frozenset()
     """The prepared group offsets that were deleted since the prepare."""
+    added_partitions: frozenset[PartitionId] = frozenset()
+    """The partitions for which the open transaction has announced batches, whether they have arrived or not."""
+    pending_offsets: tuple[PendingOffset, ...] = ()
+    """The group offsets of the open transaction that were added before its end, one for each partition of a group."""
     last_commit: LastCommit | None = None
     """It outlives later inits and aborts. It expires with the transactional id."""
 

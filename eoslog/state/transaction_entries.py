@@ -164,6 +164,31 @@ class CommitSummary(Model):
     """The engine that ran the job, with its version."""
 
 
+class TransactionPartition(Model):
+    """A partition of a transaction."""
+
+    topic_id: Hex
+    partition: PartitionIndex
+
+
+class AddedToTransaction(Model):
+    """Partitions and group offsets were added to a transaction. The first addition begins it.
+
+    A client of Kafka's protocol adds them before its batches and before the end (AddPartitionsToTxn, AddOffsetsToTxn,
+    TxnOffsetCommit). Partitions that have batches need no addition.
+    """
+
+    type: Literal["add_to_transaction"] = "add_to_transaction"
+    transactional_id: Identifier
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    partitions: tuple[TransactionPartition, ...] = ()
+    """Partitions for which the client has announced batches."""
+    offsets: tuple[GroupOffsets, ...] = ()
+    """Group offsets that take effect if the transaction commits. Their generation is checked here."""
+    time_ms: Milliseconds
+
+
 class TransactionPrepared(Model):
     """The first phase of a two-phase commit (KIP-939). The transaction takes no more rows; its commit cannot fail."""
 
@@ -192,7 +217,10 @@ class TransactionEnded(Model):
     transactional_id: Identifier
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    """The epoch of the transaction. Its markers carry the next one."""
+    """The epoch of the transaction. Its markers carry the next one, except under transaction version 1."""
+    transaction_version: Literal[1] | None = None
+    """1 if the end leaves the epoch as it is, for clients that know only Kafka's transaction version 1. Its markers
+    carry the epoch of the rows, and the sequences go on. None stands for version 2 (KIP-890)."""
     owner: Identifier | None = None
     """The id of the job's run; None for a producer."""
     outcome: Literal["commit", "abort"]

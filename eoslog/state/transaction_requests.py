@@ -23,6 +23,7 @@ from eoslog.errors import (
 )
 from eoslog.state.application_versions import check_application_version
 from eoslog.state.draft import Draft
+from eoslog.state.features import TRANSACTION_VERSION, need_feature
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
 from eoslog.state.prepared import PrepareRepeated
@@ -37,6 +38,7 @@ from eoslog.state.producer_ids import (
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import (
+    AddedToTransaction,
     ApplicationVersion,
     BatchAppended,
     CommitSummary,
@@ -48,6 +50,7 @@ from eoslog.state.transaction_entries import (
 )
 from eoslog.state.transactions import (
     EndRepeated,
+    check_end,
     is_shareable_batch,
     is_shareable_end,
     overdue_transactions,
@@ -165,12 +168,43 @@ class DuplicateRows(AppendedRows):
 
 
 @dataclass(frozen=True)
+class AddToTransaction:
+    """Add partitions and group offsets to a transaction. A repeated request for partitions leaves no entry."""
+
+    entry: AddedToTransaction
+    verified: bool = False
+    """Refuse the request unless the transaction is open: a late request must not begin the next one."""
+    name: ClassVar = "add"
+    is_final: ClassVar = False
+
+    def apply(self, draft: Draft) -> None:
+        """Add them. Raises what ``apply_addition`` raises, and ``InvalidTxnState`` if the transaction must be open."""
+        entry = self.entry
+        identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+        transaction = check_identity(draft, entry.transactional_id, identity)
+        is_open = transaction.state is TransactionState.ONGOING
+        if self.verified and not is_open:
+            raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction")
+        known = transaction.partitions | transaction.added_partitions
+        wanted = {PartitionId(each.topic_id, each.partition) for each in entry.partitions}
+        if is_open and transaction.prepared is None and not entry.offsets and wanted <= known:
+            return
+        need_feature(draft, TRANSACTION_VERSION)
+        draft.append(entry)
+
+
+@dataclass(frozen=True)
 class AppendBatches:
     """Append a producer's batches, except batches that the log already has. The answer lists the offsets of all."""
 
     batches: Sequence[BatchAppended]
     files: Mapping[str, bytes] = field(default_factory=dict)
     """The contents of the files that are to be in the record, by path."""
+    verified: bool = False
+    """Refuse a batch whose partition was not added to its open transaction (Kafka's verification, KIP-890).
+
+    Under transaction version 1 a late batch would begin the next transaction otherwise.
+    """
     name: ClassVar = "batches"
 
     @property
@@ -180,11 +214,15 @@ class AppendBatches:
     def apply(self, draft: Draft) -> list[AppendedRows]:
         """Append the batches. Raises what ``apply_batch`` raises, except ``DuplicateBatch``."""
         draft.offer_files(self.files)
+        if self.verified:
+            for batch in self.batches:
+                _verify(draft, batch)
         return [_append_batch(draft, batch) for batch in self.batches]
 
     @property
     def shared_entries(self) -> Sequence[BatchAppended]:
-        return self.batches if all(map(is_shareable_batch, self.batches)) else ()
+        # Another process does not verify the batches.
+        return self.batches if not self.verified and all(map(is_shareable_batch, self.batches)) else ()
 
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
         """Return the offsets of the batches, as their entries in the log state them.
@@ -224,6 +262,25 @@ def _answer(request: AppendBatches, draft: Draft) -> list[AppendedRows] | EosLog
     if child is not draft:
         child.merge()
     return appended
+
+
+def _verify(draft: Draft, batch: BatchAppended) -> None:
+    """Check that the partition of a batch belongs to the open transaction of its producer.
+
+    Raises:
+        InvalidTxnState: it does not. A repeated batch is refused, too, once its transaction has ended.
+        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced: see ``check_identity``.
+    """
+    if batch.transactional_id is None:
+        return
+    identity = ProducerIdentity(batch.producer_id, batch.producer_epoch)
+    transaction = check_identity(draft, batch.transactional_id, identity)
+    partition_id = PartitionId(batch.topic_id, batch.partition)
+    if partition_id not in transaction.added_partitions | transaction.partitions:
+        raise InvalidTxnState(
+            f"transactional id {batch.transactional_id!r} has no open transaction with partition {batch.partition} of "
+            "this topic. Add the partition to the transaction first"
+        )
 
 
 def _append_batch(draft: Draft, batch: BatchAppended) -> AppendedRows:
@@ -332,6 +389,11 @@ class EndTransaction:
     entry: TransactionEnded
     files: Mapping[str, bytes] = field(default_factory=dict)
     """The contents of the files that are to be in the record, by path."""
+    start_slot: int | None = None
+    """The slot in which the transaction began; None if the request does not say so.
+
+    Under transaction version 1 the epoch does not tell a transaction from the next. So a late end would hit the next.
+    """
 
     @property
     def name(self) -> str:
@@ -352,6 +414,7 @@ class EndTransaction:
         entry = self.entry
         draft.offer_files(self.files)
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+        self._check_start(draft)
         try:
             return EndAnswer(_end(draft, entry), True)
         except Replayed:
@@ -373,6 +436,16 @@ class EndTransaction:
         abort = end_request(entry.transactional_id, identity, "abort", owner=entry.owner, time_ms=entry.time_ms)
         return EndAnswer(_end(draft, abort), False)
 
+    def _check_start(self, draft: Draft) -> None:
+        transaction = draft.transactions.get(self.entry.transactional_id)
+        if self.start_slot is None or transaction is None or transaction.state is not TransactionState.ONGOING:
+            return
+        if transaction.start_slot != self.start_slot:
+            raise InvalidTxnState(
+                f"transactional id {transaction.transactional_id!r}: its transaction has ended, and another one has "
+                "begun since"
+            )
+
     @property
     def shared_entries(self) -> Sequence[TransactionEnded]:
         return (self.entry,) if is_shareable_end(self.entry) else ()
@@ -393,6 +466,9 @@ class EndTransaction:
 
 def _end(draft: Draft, entry: TransactionEnded) -> ProducerIdentity:
     try:
+        if entry.transaction_version is not None:
+            check_end(draft, entry)
+            need_feature(draft, TRANSACTION_VERSION)
         return _next_identity(draft.append(with_prepared_summary(draft, entry)))
     except EndRepeated as repeated:
         return repeated.identity
@@ -419,14 +495,20 @@ def end_request(
     content: TransactionContent = NO_CONTENT,
     reason: str = "client",
     owner: str | None = None,
+    keeps_epoch: bool = False,
     time_ms: int,
 ) -> TransactionEnded:
-    """Return the entry that ends a transaction. ``apply_end`` fills in its results."""
+    """Return the entry that ends a transaction. ``apply_end`` fills in its results.
+
+    Args:
+        keeps_epoch: the end is one of transaction version 1.
+    """
     return TransactionEnded.model_validate(
         {
             "transactional_id": transactional_id,
             "producer_id": identity.producer_id,
             "producer_epoch": identity.producer_epoch,
+            "transaction_version": 1 if keeps_epoch else None,
             "owner": owner,
             "outcome": outcome,
             "reason": reason,

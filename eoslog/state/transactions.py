@@ -1,11 +1,11 @@
-"""The eager batches of transactions, and the ends of transactions.
+"""The eager batches of transactions, what else is added to them, and their ends.
 
-The first eager batch after the end of a transaction begins the next one. An end writes the outcome, markers, staged
-batches, group offsets and application version, in one slot.
+The first eager batch or addition after the end of a transaction begins the next one. An end writes the outcome,
+markers, staged batches, group offsets and application version, in one slot.
 
-The answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). An end
-passes through PREPARE_* and reaches COMPLETE_* within its slot. After a crash there is therefore no transaction to roll
-forward and no missing marker.
+The answers are those of Kafka's coordinator (``TransactionCoordinator``): under transaction version 2 (KIP-890), and
+under version 1 for clients that know no other. An end passes through PREPARE_* and reaches COMPLETE_* within its slot.
+After a crash there is therefore no transaction to roll forward and no missing marker.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from eoslog.errors import (
 )
 from eoslog.state.application_versions import check_application_version, remember_version
 from eoslog.state.draft import Draft
+from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.groups import check_offsets, commit_offsets, is_from_outside
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT
@@ -37,10 +38,10 @@ from eoslog.state.partitions import (
     partition_of,
     topic_of,
 )
+from eoslog.state.pending_offsets import commit_pending_offsets, prepared_offsets, with_pending_offsets
 from eoslog.state.prepared import (
     check_not_prepared,
     committed_batches,
-    committed_offsets,
     marker_epoch,
     open_identity,
     overdue,
@@ -67,7 +68,13 @@ from eoslog.state.store_state import (
     Transaction,
     TransactionState,
 )
-from eoslog.state.transaction_entries import BatchAppended, Marker, StagedBatch, TransactionEnded
+from eoslog.state.transaction_entries import (
+    AddedToTransaction,
+    BatchAppended,
+    Marker,
+    StagedBatch,
+    TransactionEnded,
+)
 
 
 def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
@@ -112,24 +119,56 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     if transaction is None:
         draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
     else:
-        _add_partition(draft, transaction, partition_id, entry)
+        # The first batch begins the transaction (KIP-890).
+        transaction = _ongoing(draft, transaction, entry.time_ms)
+        partitions = transaction.partitions | {partition_id}
+        draft.transactions[transaction.transactional_id] = replace(transaction, partitions=partitions)
     return entry
 
 
-def _add_partition(draft: Draft, transaction: Transaction, partition_id: PartitionId, entry: BatchAppended) -> None:
-    """Note a partition of the open transaction. The first batch begins the transaction (KIP-890)."""
+def apply_addition(draft: Draft, entry: AddedToTransaction) -> None:
+    """Add partitions and group offsets to a transaction, which begins with its first addition.
+
+    Raises:
+        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced: see ``check_identity``.
+        InvalidTxnState: the transaction is prepared, or belongs to a job.
+        UnknownTopicOrPartition
+        IllegalGeneration, UnknownMember, FencedInstanceId: see ``check_offsets``.
+        InvalidEntry: it adds nothing.
+    """
+    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+    transaction = check_identity(draft, entry.transactional_id, identity)
+    if transaction.kind != "producer":
+        raise InvalidTxnState(f"transactional id {entry.transactional_id!r} belongs to a job")
+    check_not_prepared(transaction)
+    partitions = frozenset(PartitionId(each.topic_id, each.partition) for each in entry.partitions)
+    for partition_id in sorted(partitions):
+        partition_of(draft, partition_id)
+    for offsets in entry.offsets:
+        check_offsets(draft, offsets)
+    is_new = transaction.state is not TransactionState.ONGOING
+    if not (is_new or entry.offsets or partitions - transaction.partitions - transaction.added_partitions):
+        raise InvalidEntry("the entry adds nothing to the transaction")
+    transaction = _ongoing(draft, transaction, entry.time_ms)
+    transaction = replace(transaction, added_partitions=transaction.added_partitions | partitions)
+    transaction = with_pending_offsets(transaction, entry.offsets, draft.slot)
+    draft.transactions[entry.transactional_id] = transaction
+
+
+def _ongoing(draft: Draft, transaction: Transaction, time_ms: int) -> Transaction:
+    """Return the transaction as open, and updated in this slot. It begins here if it was not open."""
     begins = transaction.state is not TransactionState.ONGOING
-    draft.transactions[transaction.transactional_id] = replace(
+    if begins:
+        draft.ongoing[transaction.transactional_id] = time_ms
+    return replace(
         transaction,
         state=transit(transaction, TransactionState.ONGOING),
-        partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
-        start_ms=entry.time_ms if begins else transaction.start_ms,
+        partitions=frozenset() if begins else transaction.partitions,
+        start_ms=time_ms if begins else transaction.start_ms,
         start_slot=draft.slot if begins else transaction.start_slot,
-        last_update_ms=entry.time_ms,
+        last_update_ms=time_ms,
         last_slot=draft.slot,
     )
-    if begins:
-        draft.ongoing[transaction.transactional_id] = entry.time_ms
 
 
 def check_not_outlived(draft: Draft, entry: BatchAppended) -> None:
@@ -182,6 +221,9 @@ def transit(transaction: Transaction, *states: TransactionState) -> TransactionS
     return current
 
 
+_COMPLETE = {"commit": TransactionState.COMPLETE_COMMIT, "abort": TransactionState.COMPLETE_ABORT}
+
+
 class EndRepeated(Exception):
     """Not an error: this transaction was ended the same way before. ``identity`` is the answer given then."""
 
@@ -208,6 +250,8 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
         raise ProducerFenced(
             f"transactional id {entry.transactional_id!r}: another run has taken this job over. Stop this one"
         )
+    if entry.transaction_version == 1:
+        return _check_end_with_epoch_kept(transaction, current, wanted, entry.outcome)
     if wanted == current:
         # An abort always passes: after a lost answer a producer cannot know whether its first batch began a
         # transaction (KIP-890). A commit needs an open transaction or content. The tasks of a job count as content even
@@ -242,6 +286,30 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
     )
 
 
+def _check_end_with_epoch_kept(
+    transaction: Transaction, current: ProducerIdentity, wanted: ProducerIdentity, outcome: str
+) -> Transaction:
+    """Return the transaction if a client of transaction version 1 may end it now.
+
+    The epoch does not tell one of its transactions from the next. So only an open transaction can be ended, and the
+    same end of a transaction that rests in COMPLETE_* passes for a repetition (``endTransactionWithTV1``).
+    """
+    named = f"transactional id {transaction.transactional_id!r}"
+    if wanted.producer_id != current.producer_id:
+        raise InvalidProducerIdMapping(f"{named} has producer id {current.producer_id}, not {wanted.producer_id}")
+    if wanted != current:
+        raise ProducerFenced(
+            f"{named}: its epoch is {current.producer_epoch} now, because another producer holds it or its transaction "
+            f"was aborted. This producer has {wanted.producer_epoch}. Initialize it again, or close it"
+        )
+    check_not_prepared(transaction)
+    if transaction.state is TransactionState.ONGOING:
+        return transaction
+    if transaction.state is _COMPLETE[outcome]:
+        raise EndRepeated(current)
+    raise InvalidTxnState(f"{named} has no open transaction to {outcome}, but is in {transaction.state.name}")
+
+
 def with_prepared_summary(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     """Return a commit with the summary that its prepared transaction has. For writers: the fold compares no summary."""
     transaction = draft.transactions.get(entry.transactional_id)
@@ -262,14 +330,16 @@ def is_shareable_batch(entry: BatchAppended) -> bool:
 def is_shareable_end(entry: TransactionEnded) -> bool:
     """Return True if any process may append this end on its producer's behalf.
 
-    That is safe only if an end that the newest state refuses stays refused for good. Three kinds are excluded:
+    That is safe only if an end that the newest state refuses stays refused for good. Four kinds are excluded:
 
     - Offsets of a group's member: a partition that the member gave up may be assigned to it again.
     - A commit with an application version: it may turn into an abort, and only its own process decides that.
     - The end of a job: only its driver ends it.
+    - An end that keeps the epoch: the next transaction has the same epoch, so the state may accept the end again.
     """
     return (
         entry.reason == "client"
+        and entry.transaction_version is None
         and entry.application_version is None
         and entry.owner is None
         and not entry.task_count
@@ -283,6 +353,8 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     check_application_version(draft, entry.transactional_id, entry.application_version)
     if entry.outcome == "abort" and (entry.batches or entry.offsets or entry.application_version):
         raise InvalidEntry("an abort must have no staged batches, offsets or application version")
+    if entry.transaction_version == 1 and (entry.reason != "client" or entry.batches or entry.task_count):
+        raise InvalidEntry("only a client ends a transaction under version 1, and without staged batches")
     if entry.task_count and transaction.kind != "job":
         # The producer ids after that of a producer belong to other producers, not to tasks.
         raise InvalidEntry(f"the end of {entry.transactional_id!r} has {entry.task_count} tasks, but it is not a job")
@@ -308,7 +380,9 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         planned = batch.base_offset == base_offset
         batches.append(batch if planned else batch.model_copy(update={"base_offset": base_offset}))
         next_offsets[partition_id] = base_offset + batch.record_count
-    identity = next_identity(draft, transaction, transaction.kind)
+    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+    if entry.transaction_version != 1:
+        identity = next_identity(draft, transaction, transaction.kind)
     markers = (
         Marker(topic_id=partition_id.topic_id, partition=partition_id.partition, offset=next_offsets[partition_id])
         for partition_id in sorted(next_offsets)
@@ -345,7 +419,7 @@ def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnd
     """
     commits = entry.outcome == "commit"
     batches = committed_batches(draft, transaction) if commits else ()
-    offsets = committed_offsets(draft, transaction) if commits else ()
+    offsets = prepared_offsets(draft, transaction) if commits else ()
     brought = tuple(batch.model_copy(update={"base_offset": 0}) for batch in entry.batches)
     if brought and tuple(batch.statistics for batch in brought) == (None,) * len(batches):
         # An older version of eoslog knows no statistics. It repeats the prepared batches without them.
@@ -414,6 +488,8 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             position=draft.position,
         )
     marker_identity = ProducerIdentity(rows.producer_id, marker_epoch(transaction))
+    if entry.transaction_version == 1:
+        marker_identity = rows
     for marker in entry.markers:
         partition_id = PartitionId(marker.topic_id, marker.partition)
         counts[partition_id.topic_id] += append_marker(
@@ -423,6 +499,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             draft.position,
             eager=partition_id in transaction.partitions,
         )
+    committed = commit_pending_offsets(draft, transaction) if entry.outcome == "commit" else ()
     for offsets in entry.offsets:
         commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
     work = entry.application_version
@@ -434,7 +511,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         remember_version(draft, key, last)
     last_commit = transaction.last_commit
     if entry.outcome == "commit":
-        last_commit = _last_commit(draft, entry, rows, counts)
+        last_commit = _last_commit(draft, entry, rows, offsets=(*committed, *entry.offsets), rows=counts)
     draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry, last_commit)
     draft.ongoing.pop(entry.transactional_id, None)
     # After a roll-over partitions may forget the old producer id. The transaction alone recognizes a retry of this end
@@ -444,7 +521,12 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
 
 
 def _last_commit(
-    draft: Draft, entry: TransactionEnded, identity: ProducerIdentity, rows: Mapping[str, int]
+    draft: Draft,
+    entry: TransactionEnded,
+    identity: ProducerIdentity,
+    *,
+    offsets: tuple[GroupOffsets, ...],
+    rows: Mapping[str, int],
 ) -> LastCommit:
     return LastCommit(
         slot=draft.slot,
@@ -452,7 +534,7 @@ def _last_commit(
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
         application_version=entry.application_version,
-        offsets=entry.offsets,
+        offsets=offsets,
         rows=tuple(TopicRows(topic_id=topic_id, rows=count) for topic_id, count in sorted(rows.items())),
     )
 
@@ -477,7 +559,8 @@ def _ended(
         producer_id=entry.next_producer_id,
         producer_epoch=entry.next_producer_epoch,
         previous_producer_id=transaction.producer_id if rolled_over else transaction.previous_producer_id,
-        last_producer_epoch=entry.producer_epoch,
+        # An end that keeps the epoch leaves no identity before it, with which an end could be repeated.
+        last_producer_epoch=-1 if entry.transaction_version == 1 else entry.producer_epoch,
         partitions=frozenset(),
         # The start stays until the next init or transaction, as in Kafka. If no batch began the transaction, its start
         # is the time of its end.
@@ -490,6 +573,8 @@ def _ended(
         prepared=None,
         prepared_slot=NO_SLOT,
         deleted_offsets=frozenset(),
+        added_partitions=frozenset(),
+        pending_offsets=(),
         last_commit=last_commit,
     )
 

@@ -13,7 +13,7 @@ from eoslog.state.expiry import NEVER, OFFSETS_RETENTION_MS
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId
-from eoslog.state.prepared import pending_partitions
+from eoslog.state.pending_offsets import pending_partitions
 from tests.unit.state.histories import NOW_MS, TOPIC_ID, History, joining, offsets_of, planned_expiry
 from tests.unit.state.test_groups import commit, position
 

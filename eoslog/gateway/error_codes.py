@@ -27,6 +27,11 @@ _CODES: dict[type[EosLogError], ErrorCode] = {
     errors.InvalidProducerIdMapping: ErrorCode.invalid_producer_id_mapping,
     errors.ProducerFenced: ErrorCode.producer_fenced,
     errors.InvalidTxnState: ErrorCode.invalid_txn_state,
+    errors.TransactionAborted: ErrorCode.transaction_abortable,
+    errors.InvalidTransactionTimeout: ErrorCode.invalid_transaction_timeout,
+    errors.UnknownMember: ErrorCode.unknown_member_id,
+    errors.IllegalGeneration: ErrorCode.illegal_generation,
+    errors.FencedInstanceId: ErrorCode.fenced_instance_id,
     errors.InvalidRecord: ErrorCode.invalid_record,
     errors.SchemaMismatch: ErrorCode.invalid_record,
     errors.InvalidRequest: ErrorCode.invalid_request,
@@ -52,3 +57,8 @@ BATCH_CODES: dict[type[BatchError], ErrorCode] = {
 def error_code(error: EosLogError) -> ErrorCode:
     """Return Kafka's code for an error. Clients repeat a request whose error is retriable."""
     return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.unknown_server_error)
+
+
+def coordinator_code(error: EosLogError) -> ErrorCode:
+    """Return Kafka's code for an error of a coordinator. Clients repeat a request after a retriable error."""
+    return ErrorCode.coordinator_not_available if isinstance(error, errors.RetriableError) else error_code(error)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from eoslog.errors import EosLogError
+from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
 from eoslog.gateway.batch_errors import BatchError
 from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.error_codes import BATCH_CODES, error_code
@@ -23,7 +23,10 @@ from eoslog.state.transaction_requests import AppendedRows
 from eoslog.wording import quoted
 
 _NO_ANSWER, _ALL = 0, -1
-_NO_TRANSACTIONS = "the gateway has no transactions yet"
+_FIRST_THAT_ADDS = 12
+"""From this version on a batch adds its partition to the transaction (KIP-890)."""
+_FIRST_ABORTABLE = 11
+"""The first version with ``TRANSACTION_ABORTABLE``."""
 _DECODED_AT_ONCE = 16 << 10
 """Smaller batches are decoded in the event loop: another thread would cost more."""
 
@@ -42,6 +45,16 @@ class _Outcome(NamedTuple):
     code: ErrorCode
     message: str | None = None
     offset: int = -1
+
+
+def _code(request: Request, error: EosLogError) -> ErrorCode:
+    """Return the code of a batch that the log refused."""
+    if isinstance(error, ProducerFenced):
+        # Only coordinators answer that a producer is fenced. The client asks one whether it may continue.
+        return ErrorCode.invalid_producer_epoch
+    if isinstance(error, InvalidTxnState) and request.api.version >= _FIRST_ABORTABLE:
+        return ErrorCode.transaction_abortable
+    return error_code(error)
 
 
 _Appended: TypeAlias = "asyncio.Future[AppendedRows | EosLogError]"
@@ -71,29 +84,28 @@ class Produce:
         """
         message = request.message
         found = [
-            await self._added(message, topic.name, each)
+            await self._added(request, topic.name, each)
             for topic in message.topic_data
             for each in topic.partition_data
         ]
         waiting = {each for each in found if isinstance(each, asyncio.Future)}
         return self._answer(request, waiting, found)
 
-    async def _added(self, message: Any, topic: str, data: Any) -> _Appended | _Refusal:
+    async def _added(self, request: Request, topic: str, data: Any) -> _Appended | _Refusal:
         try:
-            return await self._add(message, topic, data)
+            return await self._add(request, topic, data)
         except _Refusal as refusal:
             return refusal.with_traceback(None)
 
-    async def _add(self, message: Any, topic: str, data: Any) -> _Appended:
+    async def _add(self, request: Request, topic: str, data: Any) -> _Appended:
         """Put a batch into the queue, and return the future of its offsets.
 
         Raises:
             _Refusal
         """
+        message = request.message
         if message.acks not in (_NO_ANSWER, 1, _ALL):
             raise _Refusal(ErrorCode.invalid_required_acks, f"acks must be 0, 1 or all, not {message.acks}")
-        if message.transactional_id is not None:
-            raise _Refusal(ErrorCode.invalid_request, f"{_NO_TRANSACTIONS}. Leave transactional.id out")
         found = await self._topics.find(topic)
         if found is None:
             raise _Refusal(ErrorCode.unknown_topic_or_partition, f"there is no topic {quoted(topic)}")
@@ -106,8 +118,11 @@ class Produce:
         lease = await self._rows.take(most_decoded_bytes(data.records, max_bytes=self._config.max_batch_bytes))
         try:
             decoded = await self._decoded(data.records)
-            if decoded.is_control or decoded.is_transactional:
-                raise _Refusal(ErrorCode.invalid_record, f"a client writes no control batches, and {_NO_TRANSACTIONS}")
+            if decoded.is_control:
+                raise _Refusal(ErrorCode.invalid_record, "a client writes no control batches")
+            if decoded.is_transactional and (not message.transactional_id or decoded.producer_id < 0):
+                reason = "a batch of a transaction needs a transactional id and a producer id"
+                raise _Refusal(ErrorCode.invalid_record, reason)
         except BaseException:
             lease.release()
             raise
@@ -121,6 +136,8 @@ class Produce:
             producer_id=0 if is_own else decoded.producer_id,
             producer_epoch=0 if is_own else decoded.producer_epoch,
             base_sequence=0 if is_own else decoded.base_sequence,
+            transactional_id=message.transactional_id if decoded.is_transactional else None,
+            verified=request.api.version < _FIRST_THAT_ADDS,
         )
         answer = self._queue.add(batch, size, is_own=is_own)
         answer.add_done_callback(lambda _: lease.release())
@@ -145,7 +162,7 @@ class Produce:
             # The batches stay in the queue after this time. The client repeats them, and no row is appended twice.
             timeout_s = None if message.acks == _NO_ANSWER else max(0.0, message.timeout.total_seconds())
             await asyncio.wait(waiting, timeout=timeout_s)
-        outcomes = [self._outcome(each) for each in found]
+        outcomes = [self._outcome(request, each) for each in found]
         if message.acks == _NO_ANSWER:
             refused = next((each for each in outcomes if each.code is not ErrorCode.none), None)
             if refused is not None:
@@ -169,14 +186,14 @@ class Produce:
         )
 
     @staticmethod
-    def _outcome(found: _Appended | _Refusal) -> _Outcome:
+    def _outcome(request: Request, found: _Appended | _Refusal) -> _Outcome:
         if isinstance(found, _Refusal):
             return _Outcome(found.code, str(found))
         if not found.done():
             return _Outcome(ErrorCode.request_timed_out, "the store has not answered in time")
         answer = found.result()
         if isinstance(answer, EosLogError):
-            return _Outcome(error_code(answer), str(answer))
+            return _Outcome(_code(request, answer), str(answer))
         return _Outcome(ErrorCode.none, offset=answer.base_offset)
 
     def _part(self, request: Request, topic: str, partition: int, outcome: _Outcome) -> Any:

@@ -26,28 +26,48 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
 
 
 VERSIONS: Mapping[ApiKey, range] = {
-    # From version 12 on a transactional batch adds its partition to the transaction (KIP-890), and 13 has topic ids.
-    ApiKey.PRODUCE: range(3, 12),
+    # Version 13 has topic ids.
+    ApiKey.PRODUCE: range(3, 13),
     # From version 13 on the request has topic ids, and 15 is for brokers that fetch.
     ApiKey.FETCH: range(4, 13),
     ApiKey.LIST_OFFSETS: range(1, 9),
     ApiKey.METADATA: range(13),
+    # Version 10 has topic ids, in this request and the next one.
+    ApiKey.OFFSET_COMMIT: range(2, 10),
+    ApiKey.OFFSET_FETCH: range(1, 10),
+    ApiKey.FIND_COORDINATOR: range(6),
     ApiKey.API_VERSIONS: range(5),
     ApiKey.CREATE_TOPICS: range(2, 8),
     ApiKey.DELETE_TOPICS: range(1, 7),
     ApiKey.INIT_PRODUCER_ID: range(6),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: range(2, 5),
+    # From version 4 on brokers send it, to verify the batches of clients.
+    ApiKey.ADD_PARTITIONS_TO_TXN: range(4),
+    ApiKey.ADD_OFFSETS_TO_TXN: range(5),
+    ApiKey.END_TXN: range(6),
+    ApiKey.TXN_OFFSET_COMMIT: range(6),
     ApiKey.DESCRIBE_CONFIGS: range(1, 5),
 }
+_FIRST_WITH_FEATURES = 3
+_TRANSACTION_VERSION = "transaction.version"
+_NEWEST_TRANSACTION_VERSION = 2
+"""With it clients add partitions by their batches, and each end raises the epoch (KIP-890)."""
 NO_TIME = timedelta(0)
 _HEADER = struct.Struct(">hhi")
 _SIZE = struct.Struct(">i")
@@ -144,10 +164,23 @@ def decode_request(content: bytes | bytearray) -> Request:
 
 def supported_versions(request: Request) -> Any:
     """Return the answer to a request for the versions of requests."""
+    newest = _NEWEST_TRANSACTION_VERSION
     return request.api.response(
         error_code=ErrorCode.unsupported_version if request.message is None else ErrorCode.none,
         api_keys=tuple(
             request.api.part("ApiVersion", api_key=key, min_version=versions.start, max_version=versions.stop - 1)
             for key, versions in VERSIONS.items()
         ),
+        supported_features=_features(request, "SupportedFeatureKey", min_version=1, max_version=newest),
+        finalized_features_epoch=0,
+        finalized_features=_features(
+            request, "FinalizedFeatureKey", min_version_level=newest, max_version_level=newest
+        ),
     )
+
+
+def _features(request: Request, kind: str, **versions: int) -> tuple[Any, ...]:
+    """Return the only feature of the gateway, in versions of the answer that have features."""
+    if request.api.version < _FIRST_WITH_FEATURES:
+        return ()
+    return (request.api.part(kind, name=_TRANSACTION_VERSION, **versions),)

@@ -14,14 +14,15 @@ from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
 from eoslog.gateway.fetch import Fetch
 from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.group_offsets import GroupOffsetRequests
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.log_follower import LogFollower
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.offsets import Offsets
 from eoslog.gateway.produce import Produce
-from eoslog.gateway.producer_ids import ProducerIds
 from eoslog.gateway.protocol import ApiKey, Request, supported_versions
 from eoslog.gateway.topics import Topics
+from eoslog.gateway.transactions import Transactions
 from eoslog.session.session import Session
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +48,9 @@ class Gateway:
         self._responses = MemoryBudget(config.response_bytes)
         known = KnownTopics(store, self._executor)
         self._follower = LogFollower(store, self._executor)
-        # The queue's two threads are its own: fetches that read slowly do not delay appends.
+        # The queue's two threads are its own, and so are those of coordinators: fetches that read slowly do not delay
+        # appends.
+        self._coordinators = ThreadPoolExecutor(_THREADS, "eoslog-gateway-coordinator")
         self._appenders = ThreadPoolExecutor(2, "eoslog-gateway-append")
         self._queue = BatchQueue(store, config, executor=self._appenders, appended=self._follower.appended)
         self._fetch = Fetch(
@@ -60,6 +63,8 @@ class Gateway:
         )
         topics = Topics(store, config, known, executor=self._executor, advertised=advertised)
         offsets = Offsets(store, known, self._executor)
+        groups = GroupOffsetRequests(store, known, self._coordinators)
+        transactions = Transactions(store, known, executor=self._coordinators, appended=self._follower.appended)
         self._answers: dict[ApiKey, Callable[[Request], Awaitable[Any]]] = {
             ApiKey.METADATA: topics.metadata,
             ApiKey.CREATE_TOPICS: topics.create,
@@ -67,7 +72,14 @@ class Gateway:
             ApiKey.DESCRIBE_CONFIGS: topics.configs,
             ApiKey.LIST_OFFSETS: offsets.list,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.of_leader_epoch,
-            ApiKey.INIT_PRODUCER_ID: ProducerIds(store, self._executor).init,
+            ApiKey.FIND_COORDINATOR: topics.coordinator,
+            ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+            ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
+            ApiKey.TXN_OFFSET_COMMIT: transactions.commit_offsets,
+            ApiKey.END_TXN: transactions.end,
+            ApiKey.OFFSET_COMMIT: groups.commit,
+            ApiKey.OFFSET_FETCH: groups.fetch,
             ApiKey.API_VERSIONS: _versions,
         }
         produce = Produce(config, known, self._queue, rows=self._rows, executor=self._executor)
@@ -102,6 +114,7 @@ class Gateway:
             await asyncio.gather(*ending, return_exceptions=True)
             self._executor.shutdown(cancel_futures=True)
             self._appenders.shutdown(cancel_futures=True)
+            self._coordinators.shutdown(cancel_futures=True)
 
     async def _finish(self) -> None:
         """Answer the requests that were read, so that clients repeat fewer of them."""

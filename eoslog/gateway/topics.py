@@ -31,6 +31,8 @@ _logger = logging.getLogger(__name__)
 NODE = 1
 """The id of the only broker that clients see: the gateway."""
 _TOPIC, _BROKER = 2, 4
+_GROUP, _TRANSACTION = 0, 1
+"""The types of the keys of coordinators, by Kafka's numbers."""
 _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
 """Where the value of a setting comes from, by Kafka's numbers."""
 _OF_BROKERS = frozenset(
@@ -89,6 +91,26 @@ class Topics:
             cluster_id=self._store.describe().store_id,
             controller_id=NODE,
             topics=tuple(found),
+        )
+
+    async def coordinator(self, request: Request) -> Any:
+        """Answer FindCoordinator: this gateway coordinates all groups and transactional ids."""
+        message = request.message
+        code, reason = ErrorCode.none, None
+        if getattr(message, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
+            code, reason = ErrorCode.invalid_request, "only groups and transactional ids have coordinators"
+        found = {
+            "node_id": NODE,
+            "host": self._advertised.host,
+            "port": self._advertised.port,
+            "error_code": code,
+            "error_message": reason,
+        }
+        keys = getattr(message, "coordinator_keys", None)
+        if keys is None:
+            return request.api.response(**found)
+        return request.api.response(
+            coordinators=tuple(request.api.part("Coordinator", key=key, **found) for key in keys)
         )
 
     async def _requested(self, request: Request, wanted: Any) -> Any:

@@ -1,0 +1,243 @@
+"""Requests for transactions: producer ids, what is added to a transaction, and its end.
+
+The coordinator is the log. A request is answered by the state after all earlier slots, so any gateway may answer any
+client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from eoslog.errors import EosLogError, InvalidRequest, ProducerFenced
+from eoslog.gateway.error_codes import coordinator_code
+from eoslog.gateway.group_offsets import check_names, given_offsets
+from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.protocol import ApiKey, Request
+from eoslog.producer.producer_batches import new_producer
+from eoslog.session.session import Session
+from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.names import check_id
+from eoslog.state.partition_state import NO_SLOT
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.store_state import TransactionState
+from eoslog.state.transaction_entries import AddedToTransaction, TransactionPartition
+from eoslog.state.transaction_requests import AddToTransaction, EndTransaction, InitProducerId, end_request
+
+_FIRST_FENCED = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
+"""The first versions with ``PRODUCER_FENCED`` (KIP-588). Earlier ones have ``INVALID_PRODUCER_EPOCH`` instead."""
+_FIRST_OF_VERSION_2 = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
+"""The versions from which on a client speaks transaction version 2 (KIP-890)."""
+_NO_ID = -1
+
+
+def _has_version_1(request: Request) -> bool:
+    return request.api.version < _FIRST_OF_VERSION_2[request.api.key]
+
+
+def _code(request: Request, error: EosLogError) -> ErrorCode:
+    if isinstance(error, ProducerFenced) and request.api.version < _FIRST_FENCED.get(request.api.key, 1 << 15):
+        return ErrorCode.invalid_producer_epoch
+    return coordinator_code(error)
+
+
+class Transactions:
+    """Answers requests for transactions."""
+
+    def __init__(
+        self, store: Session, topics: KnownTopics, *, executor: Executor, appended: Callable[[], object]
+    ) -> None:
+        """
+        Args:
+            appended: called after each end of a transaction.
+        """
+        self._store = store
+        self._topics = topics
+        self._executor = executor
+        self._appended = appended
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def init_producer_id(self, request: Request) -> Any:
+        """Answer InitProducerId.
+
+        Without a transactional id each request gets a new producer id, as from a broker of Kafka.
+        """
+        try:
+            producer_id, epoch = await self._run(self._init(request.message))
+            code = ErrorCode.none
+        except EosLogError as error:
+            code, producer_id, epoch = _code(request, error), _NO_ID, _NO_ID
+        return request.api.response(error_code=code, producer_id=producer_id, producer_epoch=epoch)
+
+    def _init(self, message: Any) -> Callable[[], ProducerIdentity]:
+        transactional_id: str | None = message.transactional_id
+        if transactional_id is None:
+            return lambda: new_producer(self._store)
+        check_id("transactional id", transactional_id)
+        given = ProducerIdentity(getattr(message, "producer_id", _NO_ID), getattr(message, "producer_epoch", _NO_ID))
+        if (given.producer_id < 0) != (given.producer_epoch < 0):
+            raise InvalidRequest("a request has both a producer id and its epoch, or neither")
+        request = InitProducerId(
+            transactional_id,
+            round(message.transaction_timeout.total_seconds() * 1000),
+            self._store.now_ms(),
+            expected=None if given.producer_id < 0 else given,
+        )
+        return lambda: self._store.append(request).identity
+
+    async def add_partitions(self, request: Request) -> Any:
+        """Answer AddPartitionsToTxn. If one partition is refused, none is added."""
+        message = request.message
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        added: list[TransactionPartition] = []
+        for topic in message.v3_and_below_topics:
+            known = await self._topics.find(topic.name)
+            for partition in topic.partitions:
+                if known is None or self._topics.partition(topic.name, partition) is None:
+                    refused[topic.name, partition] = ErrorCode.unknown_topic_or_partition
+                else:
+                    added.append(TransactionPartition(topic_id=known.topic_id, partition=partition))
+        code = ErrorCode.operation_not_attempted
+        if not refused:
+            code = await self._add(
+                request,
+                message.v3_and_below_transactional_id,
+                ProducerIdentity(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch),
+                partitions=tuple(added),
+            )
+        return request.api.response(
+            results_by_topic_v3_and_below=tuple(
+                request.api.part(
+                    "AddPartitionsToTxnTopicResult",
+                    name=topic.name,
+                    results_by_partition=tuple(
+                        request.api.part(
+                            "AddPartitionsToTxnPartitionResult",
+                            partition_index=partition,
+                            partition_error_code=refused.get((topic.name, partition), code),
+                        )
+                        for partition in topic.partitions
+                    ),
+                )
+                for topic in message.v3_and_below_topics
+            )
+        )
+
+    async def add_offsets(self, request: Request) -> Any:
+        """Answer AddOffsetsToTxn. It begins the transaction, unless it is open."""
+        message = request.message
+        identity = ProducerIdentity(message.producer_id, message.producer_epoch)
+        return request.api.response(error_code=await self._add(request, message.transactional_id, identity))
+
+    async def commit_offsets(self, request: Request) -> Any:
+        """Answer TxnOffsetCommit: the offsets are in the log, and take effect if the transaction commits."""
+        message = request.message
+        code = ErrorCode.none
+        given = await given_offsets(self._topics, message)
+        if given.offsets is not None:
+            code = await self._add(
+                request,
+                message.transactional_id,
+                ProducerIdentity(message.producer_id, message.producer_epoch),
+                offsets=given.offsets,
+                is_open=_has_version_1(request),
+            )
+        return given.answer(request, "TxnOffsetCommit", code)
+
+    async def _add(
+        self,
+        request: Request,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        *,
+        is_open: bool = False,
+        partitions: tuple[TransactionPartition, ...] = (),
+        offsets: GroupOffsets | None = None,
+    ) -> ErrorCode:
+        """Add content to a transaction, and return the outcome.
+
+        Args:
+            is_open: refuse the content if the transaction is not open.
+        """
+
+        def add() -> None:
+            check_id("transactional id", transactional_id)
+            if offsets is not None:
+                check_names(offsets)
+            entry = AddedToTransaction(
+                transactional_id=transactional_id,
+                producer_id=max(0, identity.producer_id),
+                producer_epoch=max(0, identity.producer_epoch),
+                partitions=partitions,
+                offsets=() if offsets is None else (offsets,),
+                time_ms=self._store.now_ms(),
+            )
+            self._store.append(AddToTransaction(entry, verified=is_open))
+            self._store.environment.reached("gateway.transaction.added")
+
+        return await self._outcome(request, add)
+
+    async def _outcome(self, request: Request, work: Callable[[], object]) -> ErrorCode:
+        try:
+            await self._run(work)
+        except EosLogError as error:
+            return _code(request, error)
+        return ErrorCode.none
+
+    async def end(self, request: Request) -> Any:
+        """Answer EndTxn. From version 5 on the answer has the identity for the next transaction."""
+        message = request.message
+        after = ProducerIdentity(_NO_ID, _NO_ID)
+        keeps_epoch = _has_version_1(request)
+        try:
+            start_slot = await self._start_slot(message) if keeps_epoch else None
+            after = await self._run(lambda: self._end(message, keeps_epoch=keeps_epoch, start_slot=start_slot))
+            code = ErrorCode.none
+        except EosLogError as error:
+            code = _code(request, error)
+        self._appended()
+        return request.api.response(error_code=code, producer_id=after.producer_id, producer_epoch=after.producer_epoch)
+
+    def _end(self, message: Any, *, keeps_epoch: bool, start_slot: int | None) -> ProducerIdentity:
+        check_id("transactional id", message.transactional_id)
+        entry = end_request(
+            message.transactional_id,
+            ProducerIdentity(max(0, message.producer_id), max(0, message.producer_epoch)),
+            "commit" if message.committed else "abort",
+            keeps_epoch=keeps_epoch,
+            time_ms=self._store.now_ms(),
+        )
+        answer = self._store.append(EndTransaction(entry, start_slot=start_slot))
+        self._store.environment.reached("gateway.transaction.ended")
+        return answer.identity
+
+    async def _start_slot(self, message: Any) -> int:
+        """Return the slot in which the transaction of an EndTxn began; -1 if none is open.
+
+        It is taken when the request arrives. If the request then waits, and another gateway ends the transaction
+        meanwhile, the request does not end the next one.
+        """
+        found = self._known_start(message)
+        if found == NO_SLOT:
+            failure = await self._topics.refresh()
+            if failure is not None:
+                raise failure
+            found = self._known_start(message)
+        return found
+
+    def _known_start(self, message: Any) -> int:
+        transaction = self._store.known_state.transactions.get(message.transactional_id)
+        if transaction is None or transaction.state is not TransactionState.ONGOING:
+            return NO_SLOT
+        return transaction.start_slot

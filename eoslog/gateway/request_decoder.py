@@ -98,6 +98,15 @@ def _duration(frame: Frame) -> timedelta:
     return timedelta(milliseconds=_int32(frame))
 
 
+_int64 = _number("q")
+_LONGEST_MS = 1 << 55
+"""About a million years. Python's durations go up to little more."""
+
+
+def _long_duration(frame: Frame) -> timedelta:
+    return timedelta(milliseconds=max(-_LONGEST_MS, min(_int64(frame), _LONGEST_MS)))
+
+
 def _uuid(frame: Frame) -> UUID | None:
     found = UUID(bytes=bytes(frame.take(16)))
     return found if found.int else None
@@ -108,8 +117,9 @@ _FIXED: dict[str, _Read] = {
     "int8": _number("b"),
     "int16": _int16,
     "int32": _int32,
-    "int64": _number("q"),
+    "int64": _int64,
     "timedelta_i32": _duration,
+    "timedelta_i64": _long_duration,
     "uuid": _uuid,
 }
 

@@ -38,6 +38,20 @@ def test_the_programs_of_confluent_kafka_write_and_read_a_topic(served: Served) 
     assert names["values"] == [b"%d" % number for number in range(1000)]
 
 
+def test_the_program_with_a_transaction_moves_each_row_once(served: Served) -> None:
+    pytest.importorskip("confluent_kafka")
+    orders, payments = served.new_topic(), served.new_topic()
+    text = program(3, served, payments).replace('"orders"', repr(orders)).replace('"billing', f'"billing-{orders}')
+    moved = []
+    for _ in range(2):
+        with served.store.producer() as producer:
+            producer.send(orders, b"order")
+        exec(text, {})
+        moved.append([row["value"] for row in served.rows(payments)])
+
+    assert moved == [[b"order"], [b"order"] * 2]
+
+
 def test_the_program_of_spark_writes_and_reads_a_topic(spark: SparkSession, served: Served) -> None:
     topic = served.new_topic()
     names: dict[str, Any] = {"spark": spark}

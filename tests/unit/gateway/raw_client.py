@@ -95,12 +95,12 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         self.socket.close()
 
-    def call(self, key: ApiKey, version: int, **values: Any) -> Any:
+    def call(self, api_key: ApiKey, api_version: int, /, **values: Any) -> Any:
         """Send a request, and return its answer."""
-        self.send(key, version, **values)
-        return self.answer(key, version)
+        self.send(api_key, api_version, **values)
+        return self.answer(api_key, api_version)
 
-    def send(self, key: ApiKey, version: int, **values: Any) -> None:
+    def send(self, key: ApiKey, version: int, /, **values: Any) -> None:
         self._correlation_id += 1
         self.socket.sendall(frame(key, version, correlation_id=self._correlation_id, **values))
 
@@ -142,7 +142,7 @@ def part(key: ApiKey, version: int, name: str, /, **values: Any) -> Any:
     return vars(sys.modules[load_request_schema(key, version).__module__])[name](**values)
 
 
-def frame(key: int, version: int, *, correlation_id: int = 1, **values: Any) -> bytes:
+def frame(key: int, version: int, /, *, correlation_id: int = 1, **values: Any) -> bytes:
     """Return the bytes of a request."""
     request: Any = load_request_schema(key, version)
     header: Any = request.__header_schema__
@@ -182,11 +182,15 @@ def batch(*values: bytes | None, producer: Producer = NO_PRODUCER, compression: 
 
 
 def produce_values(
-    *batches: tuple[str, int, bytes], version: int = 9, acks: int = -1, timeout_ms: int = 20_000
+    *batches: tuple[str, int, bytes],
+    version: int = 9,
+    acks: int = -1,
+    timeout_ms: int = 20_000,
+    transactional_id: str | None = None,
 ) -> dict[str, Any]:
     """Return the values of a produce request with batches of these topics and partitions."""
     return {
-        "transactional_id": None,
+        "transactional_id": transactional_id,
         "acks": acks,
         "timeout": timedelta(milliseconds=timeout_ms),
         "topic_data": tuple(
@@ -206,6 +210,112 @@ def produce(client: Client, *batches: tuple[str, int, bytes], version: int = 9, 
     """Produce batches, and return the answer for each."""
     answer = client.call(ApiKey.PRODUCE, version, **produce_values(*batches, version=version, **more))
     return [each for topic in answer.responses for each in topic.partition_responses]
+
+
+class Transactional:
+    """A transactional producer that sends each request by itself, in a version of its choice."""
+
+    def __init__(self, client: Client, transactional_id: str = "tx", *, api_version: int = 3) -> None:
+        """
+        Args:
+            api_version: the version of EndTxn; from 5 on the producer speaks transaction version 2.
+        """
+        self.client = client
+        self.transactional_id = transactional_id
+        self.api_version = api_version
+        self.producer_id, self.producer_epoch = -1, -1
+        self.sequences: dict[int, int] = {}
+
+    @property
+    def of(self) -> dict[str, Any]:
+        """The values that most requests have."""
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+        }
+
+    def init(self, version: int = 4, *, timeout_ms: int = 60_000, **more: Any) -> Any:
+        values = {"transactional_id": self.transactional_id, "transaction_timeout": timedelta(milliseconds=timeout_ms)}
+        if version >= 3:
+            values |= {"producer_id": -1, "producer_epoch": -1}
+        answer = self.client.call(ApiKey.INIT_PRODUCER_ID, version, **values | more)
+        if answer.producer_id >= 0:
+            self.producer_id, self.producer_epoch, self.sequences = answer.producer_id, answer.producer_epoch, {}
+        return answer
+
+    def add(self, *partitions: int, topic: str = "t", version: int = 3, **more: Any) -> dict[int, Any]:
+        """Add partitions, and return the code of each."""
+        key = ApiKey.ADD_PARTITIONS_TO_TXN
+        topics = (part(key, version, "AddPartitionsToTxnTopic", name=topic, partitions=partitions),)
+        values = {f"v3_and_below_{name}": value for name, value in ((self.of | {"topics": topics}) | more).items()}
+        (found,) = self.client.call(key, version, **values).results_by_topic_v3_and_below
+        return {each.partition_index: each.partition_error_code for each in found.results_by_partition}
+
+    def add_offsets(self, group_id: str = "g", *, version: int = 3, **more: Any) -> Any:
+        values = self.of | {"group_id": group_id} | more
+        return self.client.call(ApiKey.ADD_OFFSETS_TO_TXN, version, **values).error_code
+
+    def send(self, *values: bytes, partition: int = 0, version: int = 9) -> Any:
+        """Produce a batch, and return its answer."""
+        sequence = self.sequences.get(partition, 0)
+        producer = Producer(self.producer_id, self.producer_epoch, sequence)
+        (answer,) = produce(
+            self.client,
+            ("t", partition, batch(*values, producer=producer, transactional=1)),
+            version=version,
+            transactional_id=self.transactional_id,
+        )
+        if answer.base_offset >= 0:
+            self.sequences[partition] = sequence + len(values)
+        return answer
+
+    def commit_offsets(
+        self, *offsets: tuple[int, int], group_id: str = "g", version: int = 3, metadata: str | None = "m", **more: Any
+    ) -> dict[int, Any]:
+        """Commit offsets of partitions of topic t, and return the code of each partition."""
+        key = ApiKey.TXN_OFFSET_COMMIT
+        topics = (offsets_of(key, version, "TxnOffsetCommitRequest", offsets, metadata),)
+        values = self.of | {"group_id": group_id, "topics": topics}
+        if version >= 3:
+            values |= {"generation_id": -1, "member_id": "", "group_instance_id": None}
+        return codes_of(self.client.call(key, version, **values | more))
+
+    def end(self, *, commit: bool = True, **more: Any) -> Any:
+        """End the transaction, and return the code. The producer takes the identity of the answer, if it has one."""
+        answer = self.client.call(ApiKey.END_TXN, self.api_version, **self.of | {"committed": commit} | more)
+        if getattr(answer, "producer_id", -1) >= 0:
+            self.producer_id, self.producer_epoch, self.sequences = answer.producer_id, answer.producer_epoch, {}
+        return answer.error_code
+
+
+def offsets_of(
+    key: ApiKey, version: int, name: str, offsets: Sequence[tuple[int, int]], metadata: str | None = "m"
+) -> Any:
+    """Return the part of a request with offsets of partitions of topic t."""
+    return part(
+        key,
+        version,
+        f"{name}Topic",
+        name="t",
+        partitions=tuple(
+            part(
+                key,
+                version,
+                f"{name}Partition",
+                partition_index=partition,
+                committed_offset=offset,
+                committed_metadata=metadata,
+            )
+            for partition, offset in offsets
+        ),
+    )
+
+
+def codes_of(answer: Any) -> dict[int, Any]:
+    """Return the code of each partition of the only topic in an answer."""
+    (topic,) = answer.topics
+    return {each.partition_index: each.error_code for each in topic.partitions}
 
 
 def fetch_values(

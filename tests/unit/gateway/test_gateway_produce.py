@@ -164,17 +164,6 @@ def test_batches_of_one_request_are_answered_one_by_one(store: Store, world: Wor
     assert read(world.process(), "t") == [(0, b"good")]
 
 
-def test_transactions_are_refused(store: Store) -> None:
-    with running(store) as gateway, Client(gateway.port) as client:
-        values = produce_values(("t", 0, batch(b"x"))) | {"transactional_id": "etl"}
-        (answer,) = client.call(ApiKey.PRODUCE, 9, **values).responses[0].partition_responses
-        assert answer.error_code is ErrorCode.invalid_request
-        found = client.call(
-            ApiKey.INIT_PRODUCER_ID, 1, transactional_id="etl", transaction_timeout=timedelta(seconds=60)
-        )
-        assert (found.error_code, found.producer_id) == (ErrorCode.invalid_request, -1)
-
-
 def test_a_row_without_key_is_refused_in_a_compacted_topic(store: Store) -> None:
     store.admin.create_topic("compacted", config={"cleanup.policy": "compact"})
     with running(store) as gateway, Client(gateway.port) as client:

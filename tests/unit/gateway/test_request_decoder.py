@@ -44,6 +44,8 @@ def _values(hint: Any, kafka_type: str | None) -> st.SearchStrategy[Any]:
     if kafka_type in _NUMBERS:
         bits = _NUMBERS[kafka_type]
         return st.integers(-(1 << bits), (1 << bits) - 1)
+    if kafka_type == "timedelta_i64":
+        return st.integers(-(1 << 55), 1 << 55).map(lambda each: timedelta(milliseconds=each))
     if kafka_type == "timedelta_i32":
         return st.integers(-(1 << 31), (1 << 31) - 1).map(lambda each: timedelta(milliseconds=each))
     if kafka_type == "uuid":

@@ -32,6 +32,7 @@ from eoslog.format.partition_rows import (
 from eoslog.format.stored_columns import (
     LEAST_COMPRESSED_BYTES,
     check_column,
+    check_number,
     check_partition,
     columns_of,
     lists,
@@ -441,12 +442,21 @@ def _restore_transactions(state: StoreState, rows: pa.RecordBatch) -> None:
         prepared=partial(optional, decode=lambda column: map(TransactionPrepared.model_validate_json, plain(column))),
         deleted_offsets=lambda column: lists(column, partial(objects, GroupPartition), frozenset),
         added_partitions=lambda column: lists(column, partial(objects, PartitionId), frozenset),
-        pending_offsets=lambda column: lists(column, partial(objects, PendingOffset), tuple),
+        pending_offsets=lambda column: lists(column, _pending_offsets, tuple),
         last_commit=partial(optional, decode=_last_commits),
     ):
         state.transactions[transaction.transactional_id] = transaction
         if transaction.state is TransactionState.ONGOING:
             state.ongoing[transaction.transactional_id] = transaction.start_ms
+
+
+def _pending_offsets(column: Any) -> list[PendingOffset]:
+    found = objects(PendingOffset, column)
+    for each in found:
+        check_number("the slot of a pending offset", each.slot, 0, 2**43)
+        # The models of entries check the other fields.
+        GroupOffsets(group=each.group, offsets=(each.group_offset,))
+    return found
 
 
 def _last_commits(column: Any) -> list[Any]:

@@ -38,14 +38,7 @@ def commit_pending_offsets(draft: Draft, transaction: Transaction) -> tuple[Grou
     by_slot: defaultdict[tuple[str, int], list[GroupOffset]] = defaultdict(list)
     for each in transaction.pending_offsets:
         if _is_current(draft, each.group, PartitionId(each.topic_id, each.partition), each.slot):
-            offset = GroupOffset(
-                topic_id=each.topic_id,
-                partition=each.partition,
-                offset=each.offset,
-                metadata=each.metadata,
-                leader_epoch=each.leader_epoch,
-            )
-            by_slot[each.group, each.slot].append(offset)
+            by_slot[each.group, each.slot].append(each.group_offset)
     committed = []
     for (group, slot), offsets in by_slot.items():
         committed.append(GroupOffsets(group=group, offsets=tuple(offsets)))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from eoslog.state.entries import DEFAULT_MAX_TRANSACTION_TIMEOUT_MS, TopicConfig, TopicSchema
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.group_entries import GroupOffset, GroupOffsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, NO_TIME, Partition
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion, TransactionPrepared
@@ -132,6 +132,17 @@ class PendingOffset(NamedTuple):
     @property
     def group_partition(self) -> GroupPartition:
         return GroupPartition(self.group, self.topic_id, self.partition)
+
+    @property
+    def group_offset(self) -> GroupOffset:
+        """The offset as entries of the log have it."""
+        return GroupOffset(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            offset=self.offset,
+            metadata=self.metadata,
+            leader_epoch=self.leader_epoch,
+        )
 
 
 @dataclass(frozen=True, slots=True)

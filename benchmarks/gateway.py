@@ -1,7 +1,7 @@
-"""The gateway beside a Kafka broker in one run: CPU for each record of 100 bytes, and the time of an acknowledgement.
+"""The gateway beside a Kafka broker in one run: CPU for each record of 100 bytes, acknowledgements and transactions.
 
 ``python -m benchmarks.gateway [records]`` with the environment of ``conf/kafka_clients.sh``. Both write to the same
-disk. The gateway also writes to a real S3 server; its acknowledgements are beside the time of a PUT there.
+disk. The gateway also writes to a real S3 server; its times are beside the time of a PUT there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -29,6 +30,9 @@ from tests.s3.servers import real_s3_server
 _VALUE = b"v" * 100
 _ROUNDS = 100
 _PATIENCE_S = 120
+_PRODUCERS = 8
+_TOGETHER_S = 5.0
+_ROWS_OF_TRANSACTION = 10
 _TOPIC = "benchmark"
 
 
@@ -82,6 +86,41 @@ def acknowledgement_ms(servers: str) -> float:
     return median_ms(send)
 
 
+class Transactional:
+    """A producer that writes one transaction after the other."""
+
+    def __init__(self, servers: str, transactional_id: str) -> None:
+        self._producer = Producer({"bootstrap.servers": servers, "transactional.id": transactional_id, "linger.ms": 0})
+        self._producer.init_transactions(_PATIENCE_S)
+        self.commit()
+
+    def commit(self) -> None:
+        """Write a transaction, and wait until it is committed."""
+        self._producer.begin_transaction()
+        for _ in range(_ROWS_OF_TRANSACTION):
+            self._producer.produce(_TOPIC, _VALUE, partition=0)
+        self._producer.commit_transaction(_PATIENCE_S)
+
+
+def transactions(servers: str) -> list[str]:
+    """Return the median time of a transaction (ms), the rate of several producers, and the share of the slowest."""
+    alone_ms = median_ms(Transactional(servers, "alone").commit)
+    producers = [Transactional(servers, f"producer-{number}") for number in range(_PRODUCERS)]
+    end = time.perf_counter() + _TOGETHER_S
+
+    def commit_until_end(producer: Transactional) -> int:
+        count = 0
+        while time.perf_counter() < end:
+            producer.commit()
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(_PRODUCERS) as threads:
+        counts = list(threads.map(commit_until_end, producers))
+    slowest = min(counts) / statistics.mean(counts)
+    return [f"{alone_ms:.1f}", f"{sum(counts) / _TOGETHER_S:,.0f}", f"{slowest:.2f}"]
+
+
 def median_ms(work: Callable[[], object]) -> float:
     """Return the median time of a piece of work (ms)."""
     times = []
@@ -114,11 +153,22 @@ def measured(name: str, servers: str, pid: int, records: int) -> list[str]:
         f"{(after - between) / records * 1e6:.2f}",
         f"{records / consume_s:,.0f}",
         f"{acknowledgement_ms(servers):.1f}",
+        *transactions(servers),
     ]
 
 
 def main(records: int) -> None:
-    table = Table("", "CPU in (µs)", "in (records/s)", "CPU out (µs)", "out (records/s)", "ack p50 (ms)")
+    table = Table(
+        "",
+        "CPU in (µs)",
+        "in (records/s)",
+        "CPU out (µs)",
+        "out (records/s)",
+        "ack p50 (ms)",
+        "txn p50 (ms)",
+        f"txn/s of {_PRODUCERS}",
+        "slowest/mean",
+    )
     with tempfile.TemporaryDirectory(prefix="eoslog-gateway-") as temporary:
         directory = Path(temporary)
         with kafka_broker(directory, REPOSITORY / ".cache/kafka-clients/kafka") as broker:
@@ -147,7 +197,7 @@ def main(records: int) -> None:
                     )
                     table.add_row(f"gateway, S3{label}", *row)
             table.add_row("a PUT on the S3 server", *[""] * 4, f"{put_ms:.1f}")
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

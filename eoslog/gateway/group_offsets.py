@@ -75,8 +75,9 @@ async def given_offsets(topics: KnownTopics, message: Any) -> GivenOffsets:
     """Return the offsets of a request that commits them. ``check_names`` checks its names."""
     found: list[GroupOffset] = []
     refused: dict[tuple[str, int], ErrorCode] = {}
+    await topics.look_for((topic.name, each.partition_index) for topic in message.topics for each in topic.partitions)
     for topic in message.topics:
-        known = await topics.find(topic.name)
+        known = topics.known(topic.name)
         for each in topic.partitions:
             metadata = each.committed_metadata or ""
             if known is None or topics.partition(topic.name, each.partition_index) is None:
@@ -150,21 +151,20 @@ class GroupOffsetRequests:
         With ``require_stable`` an offset that an open transaction may set is an error (KIP-447).
         """
         message = request.message
-        groups = getattr(message, "groups", None)
-        wanted = [(each.group_id, each.topics) for each in groups] if groups is not None else None
-        alone = [(message.group_id, message.topics)] if wanted is None else wanted
+        has_groups = hasattr(message, "groups")
+        asked = [(each.group_id, each.topics) for each in (message.groups if has_groups else (message,))]
         require_stable = getattr(message, "require_stable", False)
         try:
             found = await asyncio.get_running_loop().run_in_executor(
                 self._executor,
                 lambda: self._store.read(
-                    lambda state, slot: [_group_found(state, *each, require_stable=require_stable) for each in alone]
+                    lambda state, slot: [_group_found(state, *each, require_stable=require_stable) for each in asked]
                 ),
             )
             code = ErrorCode.none
         except EosLogError as error:
-            found, code = [[] for _ in alone], coordinator_code(error)
-        if wanted is None:
+            found, code = [[] for _ in asked], coordinator_code(error)
+        if not has_groups:
             topics = _topics_part(request, found[0], "OffsetFetchResponseTopic", "OffsetFetchResponsePartition")
             return request.api.response(topics=topics, error_code=code)
         return request.api.response(
@@ -175,7 +175,7 @@ class GroupOffsetRequests:
                     topics=_topics_part(request, topics, "OffsetFetchResponseTopics", "OffsetFetchResponsePartitions"),
                     error_code=code,
                 )
-                for (group_id, _), topics in zip(wanted, found, strict=True)
+                for (group_id, _), topics in zip(asked, found, strict=True)
             )
         )
 

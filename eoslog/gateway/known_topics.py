@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from eoslog.errors import EosLogError
@@ -37,6 +38,11 @@ class KnownTopics:
         if topic is None and await self.refresh() is None:
             topic = self.known(name)
         return topic
+
+    async def look_for(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Look for new topics and partitions if this process does not know one of these."""
+        if any(self.partition(*each) is None for each in partitions):
+            await self.refresh()
 
     async def refresh(self) -> EosLogError | None:
         """Read the newest state. Return the error if the store does not give it: then the known state is older."""

@@ -101,8 +101,10 @@ class Transactions:
         message = request.message
         refused: dict[tuple[str, int], ErrorCode] = {}
         added: list[TransactionPartition] = []
-        for topic in message.v3_and_below_topics:
-            known = await self._topics.find(topic.name)
+        topics = message.v3_and_below_topics
+        await self._topics.look_for((topic.name, partition) for topic in topics for partition in topic.partitions)
+        for topic in topics:
+            known = self._topics.known(topic.name)
             for partition in topic.partitions:
                 if known is None or self._topics.partition(topic.name, partition) is None:
                     refused[topic.name, partition] = ErrorCode.unknown_topic_or_partition
@@ -130,7 +132,7 @@ class Transactions:
                         for partition in topic.partitions
                     ),
                 )
-                for topic in message.v3_and_below_topics
+                for topic in topics
             )
         )
 

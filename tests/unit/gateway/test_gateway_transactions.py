@@ -173,6 +173,16 @@ def test_a_partition_that_does_not_exist_keeps_the_others_out(client: Client, st
     assert epoch_in_log(store) == ("EMPTY", 0)
 
 
+def test_partitions_that_others_have_created_since_are_found(client: Client, world: World) -> None:
+    producer = Transactional(client)
+    producer.init()
+    world.process().admin.create_partitions("t", 5)
+
+    assert producer.add(4) == {4: NONE}
+    world.process().admin.create_partitions("t", 6)
+    assert producer.commit_offsets((5, 1)) == {5: NONE}
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_end_of_version_1_is_answered_again_but_never_the_other_way(client: Client, commit: bool) -> None:
     producer = Transactional(client)

@@ -56,7 +56,7 @@ class StoreUnavailable(RetriableError):
 
 
 class UnstableOffsetCommit(RetriableError):
-    """A prepared transaction may still commit the group's offset of the partition. So the position is not known yet."""
+    """An open transaction may still commit the group's offset of the partition. So the position is not known yet."""
 
 
 class RequestTimedOut(RetriableError):

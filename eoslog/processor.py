@@ -415,7 +415,7 @@ class _Clients:
     def _positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, also of those without records.
 
-        A consumer passes over control rows, too. A partition whose position depends on a prepared transaction is left
+        A consumer passes over control rows, too. A partition whose position depends on an open transaction is left
         out: no record of it was polled.
         """
         found = {}

@@ -536,7 +536,7 @@ class GroupAdministration:
     ) -> list[TopicPartition]:
         """Delete a group's offsets of these partitions, and return the partitions that had an offset.
 
-        Offsets that a prepared transaction would commit are deleted too.
+        Offsets that an open transaction would commit are deleted too.
 
         Raises:
             GroupIdNotFound
@@ -547,7 +547,7 @@ class GroupAdministration:
         return self._store.append(DeleteOffsets(group_id, sorted(set(topic_partitions(partitions)))))
 
     def delete_consumer_group(self, group_id: str) -> None:
-        """Delete a group and its offsets, also those that a prepared transaction would commit.
+        """Delete a group and its offsets, also those that an open transaction would commit.
 
         Raises:
             GroupIdNotFound

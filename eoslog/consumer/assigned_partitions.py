@@ -324,7 +324,7 @@ class AssignedPartitions:
     def resolve(self) -> dict[TopicPartition, Partition]:
         """Resolve all positions, and return the partitions of the newest known state.
 
-        A position stays unresolved if a prepared transaction may still commit the group's offset: starting at the old
+        A position stays unresolved if an open transaction may still commit the group's offset: starting at the old
         offset would read the rows of that transaction again.
 
         Raises:

@@ -546,7 +546,7 @@ class Consumer:
         Raises:
             IllegalState: the partition is not assigned.
             NoOffsetForPartition
-            UnstableOffsetCommit: a prepared transaction may still commit the group's offset of the partition. ``poll``
+            UnstableOffsetCommit: an open transaction may still commit the group's offset of the partition. ``poll``
                 returns no record of the partition until that transaction has ended.
         """
         wanted = topic_partitions(partitions)
@@ -556,13 +556,17 @@ class Consumer:
     @_call
     def _position(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         fetches = {partition: self._fetch(partition, "position()") for partition in partitions}
-        if any(fetch.position is None for fetch in fetches.values()):
+        unresolved = [fetch for fetch in fetches.values() if fetch.position is None]
+        if unresolved:
             self._exclusive.run(self._resolved)
+            is_pending = any(fetch.position is None for fetch in unresolved)
+            if is_pending and self._store.overdue_transactions.abort_for_reader():
+                self._exclusive.run(self._resolved)
         found: dict[TopicPartition, int] = {}
         for partition, fetch in fetches.items():
             if fetch.position is None:
                 raise UnstableOffsetCommit(
-                    f"a prepared transaction may still set the group's offset of {_name_of(partition)}; try again later"
+                    f"an open transaction may still set the group's offset of {_name_of(partition)}; try again later"
                 )
             found[partition] = fetch.position
         return found
@@ -683,7 +687,7 @@ class Consumer:
 
         Raises:
             IllegalState: the consumer has no group.
-            UnstableOffsetCommit: a prepared transaction may still commit one of these offsets. A consumer that started
+            UnstableOffsetCommit: an open transaction may still commit one of these offsets. A consumer that started
                 at the old offset would read the rows of that transaction again. Not raised under ``read_uncommitted``
                 (Kafka's ``requireStable``).
             UnknownTopicOrPartition

@@ -138,11 +138,16 @@ class OffsetCommits:
                 _, partition = partition_named(state, each)
                 if partition.id in pending:
                     raise UnstableOffsetCommit(
-                        f"a prepared transaction may still set the offset of group {group_id!r} for "
+                        f"an open transaction may still set the offset of group {group_id!r} for "
                         f"{each.topic}-{each.partition}; ask again when it has ended"
                     )
                 known = committed_offset(state, group_id, partition.id)
                 found[each] = OffsetAndMetadata(known.offset, known.metadata, known.leader_epoch) if known else None
             return found
 
-        return self._store.read(snapshot)
+        try:
+            return self._store.read(snapshot)
+        except UnstableOffsetCommit:
+            if not self._store.overdue_transactions.abort_for_reader():
+                raise
+            return self._store.read(snapshot, refresh=False)

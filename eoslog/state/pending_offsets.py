@@ -85,7 +85,7 @@ def _prepared(transaction: Transaction) -> Iterator[GroupOffsets]:
         yield each.model_copy(update={"offsets": kept})
 
 
-def _pending(transaction: Transaction) -> Iterator[GroupPartition]:
+def pending_offsets(transaction: Transaction) -> Iterator[GroupPartition]:
     """Yield the partitions of groups whose offset an open transaction may still set."""
     for offsets in _prepared(transaction):
         for offset in offsets.offsets:
@@ -102,7 +102,7 @@ def pending_partitions(state: StoreState | Draft, group: str) -> set[PartitionId
     return {
         PartitionId(each.topic_id, each.partition)
         for name in state.ongoing
-        for each in _pending(state.transactions[name])
+        for each in pending_offsets(state.transactions[name])
         if each.group == group
     }
 
@@ -112,7 +112,7 @@ def drop_pending_offsets(draft: Draft, group: str, partition_ids: Iterable[Parti
     dropped = {GroupPartition(group, *partition_id) for partition_id in partition_ids}
     for name in list(draft.ongoing):
         transaction = draft.transactions[name]
-        found = dropped.intersection(_pending(transaction))
+        found = dropped.intersection(pending_offsets(transaction))
         if not found:
             continue
         # The entry of the prepare stays as it is, so the state notes what is deleted from it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from eoslog.errors import InvalidOption, InvalidRequest, TransactionalIdNotFound
 from eoslog.read.history import Operation
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import Outcome, Partition
+from eoslog.state.pending_offsets import pending_offsets
 from eoslog.state.store_state import StoreState, Transaction, TransactionState
 from eoslog.ui.console_store import RECENT_SLOTS, ConsoleStore
 from eoslog.ui.pages import Listing, Moved, Page, Query
@@ -175,7 +177,7 @@ class _Whole(NamedTuple):
     rows: Sequence[OpenRows]
     last: LastCommitted | None
     groups: Mapping[str, int]
-    """The number of offsets that a prepared transaction would commit, by group."""
+    """The number of offsets that the open transaction would commit, by group."""
 
 
 def transaction(console: ConsoleStore, query: Query, *, problem: str | None = None) -> Page:
@@ -191,7 +193,7 @@ def transaction(console: ConsoleStore, query: Query, *, problem: str | None = No
             last = None
         if found is None:
             return _Whole(description, None, None, (), last, {})
-        groups = {} if found.prepared is None else {each.group: len(each.offsets) for each in found.prepared.offsets}
+        groups = Counter(each.group for each in pending_offsets(found))
         return _Whole(description, found, _line(state, found, now_ms, ends), open_rows(state, found), last, groups)
 
     whole = console.store.read(snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -43,6 +44,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
             if not is_at_least(*map(int, marker.args[0].split("."))):
                 item.add_marker(pytest.mark.skip(reason=f"needs PySpark {marker.args[0]}"))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what was collected from garbage collection, which would go through thousands of tests each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

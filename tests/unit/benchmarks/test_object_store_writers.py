@@ -35,6 +35,7 @@ def test_the_processes_of_two_hosts_commit_to_one_store(tmp_path: Path) -> None:
     assert list(found.notes()) == []
 
 
+@pytest.mark.slow
 def test_the_service_of_a_case_appends_for_the_writers(tmp_path: Path) -> None:
     case = Case(hosts=2, service=True)
     target = local_stores(str(tmp_path))(case)
@@ -55,6 +56,7 @@ def test_a_process_without_turns_has_no_queue(tmp_path: Path) -> None:
     assert "took no turns" in next(found.notes())
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_the_proxy_delays_puts_and_counts_the_requests_that_the_clients_count() -> None:
     case = Case(processes=2, put_ms=100, other_ms=5)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
+from tests.depth import sweep
 from tests.unit.cli.command import REPOSITORY, Command
 from tests.unit.gateway.raw_client import Client, batch, fetch, produce, values_of
 
@@ -29,7 +30,7 @@ def refused(command: Command, *arguments: str, program: str = "") -> tuple[int, 
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", sweep([signal.SIGTERM, signal.SIGINT], quick=[signal.SIGTERM]))
 def test_it_serves_clients_until_a_signal_ends_it(command: Command, store: eoslog.Store, number: int) -> None:
     process = command.start("gateway", "--listen", "127.0.0.1:0")
     try:

@@ -89,7 +89,7 @@ def _named_files(store: Store) -> set[str]:
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_dies_leaves_nothing_half_done(point: str) -> None:
     deaths = 0
-    for times in itertools.count(1, 9 if point.startswith("log.") else 1):
+    for times in itertools.count(1, 25 if point.startswith("log.") else 1):
         clock = Clock()
         objects = MemoryStore(Environment(), wall_clock=clock)
         died = True

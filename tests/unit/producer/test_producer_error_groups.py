@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from eoslog import errors
 from eoslog.producer.producer import Producer
 from eoslog.producer.producer_calls import ProducerPhase
 from eoslog.store import Store
+from tests.depth import sweep
 from tests.unit.support.world import CALLS, values
 
 RETRIABLE = (
@@ -45,6 +47,11 @@ def every_error(group: type[errors.EosLogError] = errors.EosLogError) -> list[ty
 
 
 ENDS_THE_TRANSACTION = tuple(error for error in every_error() if error not in RETRIABLE + ENDS_THE_PRODUCER)
+
+
+def each_at_each(kinds: Sequence[type[errors.EosLogError]], calls: Sequence[str]) -> list[Any]:
+    """Return each error with each call as parameters. Quick tests have each error once, and the calls in turn."""
+    return sweep(itertools.product(kinds, calls), quick=list(zip(kinds, itertools.cycle(calls), strict=False)))
 
 
 def producer_that_meets(
@@ -119,8 +126,7 @@ def test_a_retriable_error_leaves_the_same_call_and_a_flush_leaves_all(
 
 
 @pytest.mark.scenario(155)
-@pytest.mark.parametrize("error", ENDS_THE_TRANSACTION)
-@pytest.mark.parametrize("call", ["flush", "prepare", "commit"])
+@pytest.mark.parametrize(("error", "call"), each_at_each(ENDS_THE_TRANSACTION, ["flush", "prepare", "commit"]))
 def test_most_errors_end_the_transaction_and_the_producer_goes_on_after_an_abort(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: type[errors.EosLogError], call: str
 ) -> None:
@@ -140,8 +146,9 @@ def test_most_errors_end_the_transaction_and_the_producer_goes_on_after_an_abort
     assert values(store) == [b"next"]
 
 
-@pytest.mark.parametrize("error", ENDS_THE_PRODUCER)
-@pytest.mark.parametrize("call", ["init", "flush", "prepare", "complete", "commit", "abort"])
+@pytest.mark.parametrize(
+    ("error", "call"), each_at_each(ENDS_THE_PRODUCER, ["init", "flush", "prepare", "complete", "commit", "abort"])
+)
 def test_these_errors_end_the_producer_which_tells_them_at_each_call_and_another_goes_on(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: type[errors.EosLogError], call: str
 ) -> None:
@@ -177,9 +184,11 @@ def test_a_prepared_transaction_outlives_the_errors_that_do_not_tell_of_its_end(
 
 
 @pytest.mark.parametrize(
-    "error", [each for each in ENDS_THE_TRANSACTION if not issubclass(each, errors.StoreAccessDenied)]
+    ("error", "call"),
+    each_at_each(
+        [each for each in ENDS_THE_TRANSACTION if not issubclass(each, errors.StoreAccessDenied)], ["init", "abort"]
+    ),
 )
-@pytest.mark.parametrize("call", ["init", "abort"])
 def test_an_error_that_refuses_an_init_or_an_abort_ends_the_producer(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: type[errors.EosLogError], call: str
 ) -> None:

@@ -17,6 +17,7 @@ from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.depth import sweep
 
 SCHEMA = pa.schema([("carrier", pa.string()), ("miles", pa.int64()), ("seat", pa.int32())])
 LOG_POLL = 1
@@ -74,7 +75,7 @@ def shape(store: Store, form: str) -> None:
         compact_keys(store, force=True)
 
 
-@pytest.mark.parametrize("form", ["active", "sealed", "merged", "compacted"])
+@pytest.mark.parametrize("form", sweep(["active", "sealed", "merged", "compacted"], quick=["active", "compacted"]))
 @pytest.mark.parametrize(
     "options", [{}, {"isolation_level": "read_uncommitted"}, {"include_control_rows": True}], ids=str
 )

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 import eoslog
 from eoslog.main import cli
+from tests.depth import sweep
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -133,7 +134,7 @@ def test_options_that_do_not_fit_together_are_wrong_usage(options: tuple[str, ..
     assert (result.exit_code, message in " ".join(result.stderr.split())) == (2, True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sweep([signal.SIGINT, signal.SIGTERM], quick=[signal.SIGTERM]))
 def test_a_signal_ends_the_console_while_a_page_is_open(url: str, number: signal.Signals) -> None:
     with console(url) as (process, link), httpx2.Client(follow_redirects=True) as browser:
         browser.get(link)
@@ -180,7 +181,7 @@ def test_a_place_without_a_store_is_reported_before_a_link(tmp_path: Path) -> No
     assert (status, "[EOSLOG_NOT_A_STORE]" in error) == (1, True)
 
 
-@pytest.mark.parametrize("package", ["starlette", "jinja2", "uvicorn"])
+@pytest.mark.parametrize("package", sweep(["starlette", "jinja2", "uvicorn"], quick=["starlette"]))
 def test_without_the_extra_the_command_says_how_to_install_it(url: str, package: str) -> None:
     status, error = refused(url, program=f"import sys; sys.modules['{package}'] = None")
 

@@ -16,6 +16,7 @@ from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
 from eoslog.verification.findings import Kind, Severity
+from tests.depth import sweep
 from tests.unit.support.paused_processes import At, Died, die
 from tests.unit.verification.histories import copy_of_small_history, faults, newest, partition, references
 from tests.unit.verification.test_corruptions import (
@@ -164,7 +165,7 @@ class Mortal(Environment):
             raise Died
 
 
-@pytest.mark.parametrize("points", range(8))
+@pytest.mark.parametrize("points", sweep(range(8), quick=range(0, 8, 2)))
 def test_a_repair_that_dies_anywhere_is_gone_on_with(store: Store, points: int) -> None:
     spoil(store, references(store)[0].path)
     store.object_store.delete(derived(store))
@@ -316,7 +317,7 @@ def test_the_log_stays_in_doubt_with_only_repairable_findings_handed_over(store:
     assert objects(store) == before
 
 
-@pytest.mark.parametrize("damage", IN_DOUBT)
+@pytest.mark.parametrize("damage", sweep(IN_DOUBT, quick=sorted(IN_DOUBT)[::2]))
 def test_while_the_log_is_in_doubt_nothing_is_repaired(store: Store, damage: str) -> None:
     store.object_store.delete(derived(store)[:1])
     DAMAGES[damage].do(store)

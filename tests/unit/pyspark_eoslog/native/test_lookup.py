@@ -17,6 +17,7 @@ from eoslog.read.planner import PartitionPlan
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, Outcome
 from pyspark_eoslog.native.lookup import PlannedFile, planned_files
+from tests.depth import sweep
 from tests.unit.pyspark_eoslog.native.histories import NUMBERS, TOPIC, TableHistory
 
 
@@ -67,7 +68,7 @@ def reads(history: TableHistory) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("compacted", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", sweep(range(5), quick=range(2)))
 def test_files_with_what_is_told_of_them_are_the_rows(tmp_path: Path, seed: int, compacted: bool) -> None:
     history = TableHistory(tmp_path, seed, compacted=compacted)
     history.run(30)

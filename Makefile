@@ -87,7 +87,7 @@ WORKERS  ?= 2
 PYTEST   := $(BIN)/python -m pytest -n $(WORKERS)
 SIMULATE := $(BIN)/python -m tests.simulation.run
 
-QUICK_SEEDS ?= 300
+QUICK_SEEDS ?= 200
 SHORT_STEPS := 100
 test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (20 minutes on 2 cores)
 
@@ -101,7 +101,7 @@ coverage: setup s3-server promtool ## Run test-unit with the coverage, which tak
 	@echo "Coverage of these tests: the ten modules with the least, and all"
 	@$(BIN)/python -m coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
 
-test-simulation: setup ## The part of them that simulates: its tests, and QUICK_SEEDS=300 short histories
+test-simulation: setup ## The part of them that simulates: its tests, and QUICK_SEEDS=200 short histories
 	$(PYTEST) -m "not slow" tests/simulation
 	$(SIMULATE) --services mixed --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
 

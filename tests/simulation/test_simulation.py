@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 
+from tests.depth import sweep
 from tests.simulation import simulation
 from tests.simulation.faults import Faults
 from tests.simulation.simulation import Result, Simulation, run_to_the_end
@@ -65,7 +66,7 @@ def test_a_seed_repeats_itself_exactly(seed: int) -> None:
     assert Simulation(seed, steps=SHORT).run().trace == Simulation(seed, steps=SHORT).run().trace
 
 
-@pytest.mark.parametrize("seed", [5, 8])
+@pytest.mark.parametrize("seed", sweep([5, 8], quick=[5]))
 def test_a_seed_is_the_same_in_every_process_whatever_its_hashes(seed: int) -> None:
     traces = set()
     for hash_seed in ("1", "2"):

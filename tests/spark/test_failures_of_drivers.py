@@ -184,7 +184,7 @@ def victims(tmp_path: Path, root: str, start_driver: StartDriver) -> Victims:
         pytest.param(None, f"{BEFORE_SLOT} 2", 1, f"{BEFORE_SLOT} 2", 0, marks=pytest.mark.slow),
         pytest.param(None, f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1, marks=pytest.mark.slow),
         pytest.param(None, f"{AFTER_SLOT} 1", 1, f"{AFTER_SLOT} 1", 0, marks=pytest.mark.slow),
-        ("s3", f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),
+        pytest.param("s3", f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1, marks=pytest.mark.slow),
     ],
     indirect=["root"],
 )

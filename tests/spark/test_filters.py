@@ -18,12 +18,13 @@ from deltalake import DeltaTable
 import eoslog
 import pyspark_eoslog
 from pyspark_eoslog import EosLogTable
+from tests.depth import sweep
 from tests.predicates import POOLS, Condition, casted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FILES, ROWS, CONDITIONS = 2, 4, 24
+FILES, ROWS, CONDITIONS = 2, 4, 12
 COLUMNS = [*POOLS, "inner.x", "inner.t"]
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "<=>", "in", "between", "null")
 
@@ -68,7 +69,9 @@ def differing(
                 yield name, condition, found, right
 
 
-@pytest.mark.parametrize(("seed", "published"), [(1, False), pytest.param(2, True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("seed", "published"), sweep([(1, False), (2, True), (3, False), (4, True)], quick=[(1, False)])
+)
 def test_a_filter_finds_the_rows_for_which_it_is_true(
     spark: SparkSession, tmp_path: Path, seed: int, published: bool
 ) -> None:

@@ -256,7 +256,7 @@ def send_nan(store: eoslog.Store, statistics_columns: int = 16) -> None:
 @pytest.mark.parametrize(
     ("version", "compacted", "statistics_columns"),
     [
-        ("this", False, 16),
+        pytest.param("this", False, 16, marks=pytest.mark.slow),
         ("this", True, 16),
         ("an earlier", False, 16),
         pytest.param("an earlier", False, 0, marks=pytest.mark.slow),

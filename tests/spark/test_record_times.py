@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 import eoslog
 from eoslog.producer import rows
 from pyspark_eoslog import EosLogTable
+from tests.depth import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ NOW_MS = 1_767_225_600_000
 LAST_US = 253_402_300_799_999_000
 
 
-@pytest.mark.parametrize("microseconds", [LAST_US + 1000, NOW_MS * 1_000_000, 2**63 - 1])
+@pytest.mark.parametrize("microseconds", sweep([LAST_US + 1000, NOW_MS * 1_000_000, 2**63 - 1], quick=[LAST_US + 1000]))
 def test_a_later_time_is_refused(spark: SparkSession, tmp_path: Path, microseconds: int) -> None:
     store = eoslog.connect(str(tmp_path / "store"))
     store.admin.create_topic("t")

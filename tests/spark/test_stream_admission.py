@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         pytest.param(
             {"maxBytesPerTrigger": "1", "maxFilesPerTrigger": "2"}, {"availableNow": True}, 6, marks=pytest.mark.slow
         ),
-        ({"minOffsetsPerTrigger": "1000"}, {"availableNow": True}, 1),
+        pytest.param({"minOffsetsPerTrigger": "1000"}, {"availableNow": True}, 1, marks=pytest.mark.slow),
         ({"maxFilesPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, {"once": True}, 1),
     ],
 )

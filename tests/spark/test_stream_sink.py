@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eoslog
+from tests.depth import sweep
 from tests.spark.streams import LIMIT, copy_stream, make_topics, numbers, produce
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ def newest_slot(store: eoslog.Store) -> int:
     return store.read(lambda state, slot: slot)
 
 
-@pytest.mark.parametrize(("root", "act"), [("local", "raise"), ("s3", "kill-worker")], indirect=["root"])
+@pytest.mark.parametrize(
+    ("root", "act"),
+    sweep([("local", "raise"), ("s3", "kill-worker")], quick=[("s3", "kill-worker")]),
+    indirect=["root"],
+)
 def test_a_commit_that_fails_after_landing_is_neither_undone_nor_repeated(
     spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str, tmp_path: Path, act: str
 ) -> None:

@@ -15,7 +15,7 @@ from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, 
 from tests.interrupts.stores import empty_store, objects_of, store_of
 
 _ROWS = 4
-_SLICE = 10
+_SLICE = 15
 
 
 @cache

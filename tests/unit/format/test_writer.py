@@ -65,7 +65,7 @@ def write(writer: DataFileWriter, count: int, places: Iterator[int]) -> tuple[li
 @pytest.mark.parametrize(
     "places",
     [
-        pytest.param(itertools.repeat(3), id="one partition"),
+        pytest.param(itertools.repeat(3), id="one partition", marks=pytest.mark.slow),
         pytest.param(itertools.cycle(range(300)), id="a few rows of each batch to each of 300 partitions"),
         pytest.param(itertools.cycle([0] * 999 + [1]), id="nearly all to one partition"),
     ],

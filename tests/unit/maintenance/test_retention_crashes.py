@@ -13,6 +13,7 @@ from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.depth import sweep
 from tests.unit.support.clock import Clock
 from tests.unit.support.paused_processes import Died, Mortal
 
@@ -86,10 +87,11 @@ def _named_files(store: Store) -> set[str]:
 
 
 @pytest.mark.usefixtures("files_are_objects")
+@pytest.mark.parametrize("stride", sweep([9, 25], quick=[25]))
 @pytest.mark.parametrize("point", POINTS)
-def test_a_process_that_dies_leaves_nothing_half_done(point: str) -> None:
+def test_a_process_that_dies_leaves_nothing_half_done(point: str, stride: int) -> None:
     deaths = 0
-    for times in itertools.count(1, 25 if point.startswith("log.") else 1):
+    for times in itertools.count(1, stride if point.startswith("log.") else 1):
         clock = Clock()
         objects = MemoryStore(Environment(), wall_clock=clock)
         died = True

@@ -16,6 +16,7 @@ from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.names import TopicPartition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
+from tests.depth import sweep
 from tests.unit.support.clock import Clock
 from tests.unit.support.paused_processes import Died, Mortal
 
@@ -162,11 +163,12 @@ CLIENT_POINTS = (
 )
 
 
+# A client appends so often that some of the times tell enough.
+@pytest.mark.parametrize("stride", sweep([3, 7], quick=[7]))
 @pytest.mark.parametrize("point", CLIENT_POINTS)
-def test_clients_that_die_at_any_of_their_steps_leave_nothing_half_done(point: str) -> None:
+def test_clients_that_die_at_any_of_their_steps_leave_nothing_half_done(point: str, stride: int) -> None:
     deaths = 0
-    # A client appends so often that each seventh time tells enough.
-    for times in itertools.count(1, 7 if point.startswith("log.") else 1):
+    for times in itertools.count(1, stride if point.startswith("log.") else 1):
         clock = Clock()
         objects = MemoryStore(Environment(), wall_clock=clock)
         died = True

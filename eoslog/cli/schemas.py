@@ -10,8 +10,9 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -64,19 +65,22 @@ class _Described(GenerateJsonSchema):
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         made = super().model_schema(schema)
         for model in reversed(schema["cls"].__mro__):
-            for name, text in _docstrings(model):
+            for name, text in _docstrings(model).items():
                 if name in made["properties"]:
                     made["properties"][name]["description"] = text
         return made
 
 
-def _docstrings(model: type) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a class, not of its bases, that a docstring follows."""
+@cache
+def _docstrings(model: type) -> Mapping[str, str]:
+    """Return the docstrings that follow fields of a class, not of its bases, by field."""
+    found = {}
     with suppress(OSError, TypeError):  # it has no source
         body = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]).body
         for field, following in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(following, ast.Expr):
-                yield ast.unparse(field.target), inspect.cleandoc(ast.literal_eval(following.value))
+                found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(following.value))
+    return found
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:

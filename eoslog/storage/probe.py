@@ -41,8 +41,9 @@ def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeRe
     keys = [f"{directory}/twice", *(f"{directory}/race-{number}" for number in range(_ROUNDS))]
     try:
         _probe_twice(store, environment, keys[0])
-        for key in keys[1:]:
-            _probe_race(store, environment, key)
+        with ThreadPoolExecutor(_RACERS) as racers:
+            for key in keys[1:]:
+                _probe_race(store, environment, key, racers)
     finally:
         # A key that stays does no harm, and a writer may lack the permission to delete.
         with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
@@ -65,15 +66,14 @@ def _probe_twice(store: ObjectStore, environment: Environment, key: str) -> None
         raise _unsupported(store, "the second create of a key replaced the object")
 
 
-def _probe_race(store: ObjectStore, environment: Environment, key: str) -> None:
+def _probe_race(store: ObjectStore, environment: Environment, key: str, racers: ThreadPoolExecutor) -> None:
     start = threading.Barrier(_RACERS)
 
     def race(number: int) -> bool:
         start.wait()
         return _created(store, environment, key, str(number).encode())
 
-    with ThreadPoolExecutor(_RACERS) as threads:
-        winners = [number for number, won in enumerate(threads.map(race, range(_RACERS))) if won]
+    winners = [number for number, won in enumerate(racers.map(race, range(_RACERS))) if won]
     body = store.get(key).body
     if [str(winner).encode() for winner in winners] != [body]:
         raise _unsupported(

@@ -262,10 +262,7 @@ class AssignedPartitions:
         return {key for key in self._fetches if not self._reads(key, topics)}
 
     def _reads(self, key: TopicPartition, topics: Mapping[TopicPartition, Topic]) -> bool:
-        return key in topics and key in self._fetches and topics[key].topic_id == self._topic_id(key)
-
-    def _topic_id(self, key: TopicPartition) -> str:
-        return self._fetches[key].topic.topic_id
+        return key in topics and key in self._fetches and topics[key].topic_id == self._fetches[key].topic.topic_id
 
     def replace(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
         """Read these partitions from now on. Partitions that were already read keep their positions.

@@ -79,9 +79,10 @@ class _Pauses:
             return 0
         return max(0, self._began_ms + self._pause_ms - self._environment.monotonic_ms())
 
-    def is_long_ago(self, age_ms: int) -> bool:
-        """Return True if the newest state was last read ``age_ms`` ago (ms), or before that."""
-        return self._began_ms is None or self._environment.monotonic_ms() - self._began_ms >= age_ms
+    def is_read_due(self) -> bool:
+        """Return True if the newest state must be read now, even if the consumer has planned rows."""
+        began_ms = self._began_ms
+        return began_ms is None or self._environment.monotonic_ms() - began_ms >= _REFRESH_AT_LEAST_EVERY_MS
 
 
 def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate[Consumer, P], T]:
@@ -461,7 +462,7 @@ class Consumer:
 
     def _refresh_if_needed(self, wanted: int) -> None:
         few_ahead = self._assigned.rows_ahead() < wanted
-        if few_ahead or self._subscription.is_new or self._pauses.is_long_ago(_REFRESH_AT_LEAST_EVERY_MS):
+        if few_ahead or self._subscription.is_new or self._pauses.is_read_due():
             self._refresh()
 
     def _commit_automatically(self, *, only_if_due: bool) -> None:

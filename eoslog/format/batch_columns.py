@@ -71,7 +71,7 @@ class BatchColumns:
         self.delete_horizon_ms = _numbers(rows, "delete_horizon_ms")
         self.transactional: npt.NDArray[np.bool_] = _column(rows, "transactional").to_numpy(zero_copy_only=False)
         self.outcome = _outcomes(_column(rows, "outcome"))
-        """Codes: see ``has_outcome``."""
+        """The code of each row's outcome (``_CODES``)."""
         self.transactional_id = _text(_column(rows, "transactional_id"))
         self.statistics = _text(_column(rows, "statistics"))
         self.path, self.length, self.crc32c, self.footer_crc32c = _files(_column(rows, "file"))
@@ -130,9 +130,10 @@ class BatchColumns:
             self.footer_crc32c[rows].tolist(),
         )
 
-    def has_outcome(self, outcome: Outcome) -> npt.NDArray[np.bool_]:
-        """For each row, return True if its transaction has this outcome."""
-        found: npt.NDArray[np.bool_] = self.outcome == _CODES[outcome.value]
+    @property
+    def is_committed(self) -> npt.NDArray[np.bool_]:
+        """For each row, True if its transaction is committed."""
+        found: npt.NDArray[np.bool_] = self.outcome == _CODES[Outcome.COMMITTED.value]
         return found
 
     def between(self, start: int, end: int) -> range:

@@ -28,7 +28,7 @@ from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
 BATCH_ROWS = 64 * 1024
-"""The largest number of rows in a batch of `read_data_file`. Other sizes cost more on the way to Spark."""
+"""The largest number of rows in a batch of ``DataFile.batches``. Other sizes cost more on the way to Spark."""
 
 OFFSET_DELTA_COLUMN: pa.Field[Any] = pa.field("_offset_delta", pa.int64(), nullable=False)
 """The last column of every data file: how far a row's offset is from the base offset of the file's first batch.
@@ -295,9 +295,27 @@ class DataFile:
         return [index for index, path in enumerate(paths) if path in columns or path.startswith(prefixes)]
 
     def batches(
-        self, columns: Sequence[str] | None, first_row: int, row_count: int | None, *, batch_rows: int = BATCH_ROWS
+        self,
+        columns: Sequence[str] | None = None,
+        first_row: int = 0,
+        row_count: int | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """Return rows in their order; see ``read_data_file``. Only the needed row groups and columns are decoded."""
+        """Return rows in their order. Only the needed row groups and columns are decoded.
+
+        The iterator checks the file while the caller takes batches. A column that the file lacks is null.
+
+        Args:
+            columns: the names of the wanted columns, in this order; None yields all columns.
+            first_row: the number of the first wanted row, counted from 0.
+            row_count: the number of wanted rows; None yields all rows from ``first_row`` on.
+            batch_rows: the largest number of rows in a batch.
+
+        Raises:
+            CorruptRecord: the file is damaged, or lacks these rows or columns.
+            InvalidRequest: the schema has no such column, or the file no such row.
+        """
         name, schema = self._name, self._schema
         last_row = self._rows if row_count is None else first_row + row_count
         if not 0 <= first_row <= last_row <= self._rows:
@@ -366,40 +384,6 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((start, length))
     return merged
-
-
-def read_data_file(
-    body: bytes | memoryview | pa.Buffer,
-    schema: pa.Schema,
-    columns: Sequence[str] | None,
-    *,
-    first_row: int,
-    row_count: int | None,
-    expected_rows: int,
-    name: str,
-    batch_rows: int = BATCH_ROWS,
-) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a data file in their order. Only the needed row groups and columns are decoded.
-
-    The call checks the footer. The iterator checks the rest while the caller takes batches. A column that the file
-    lacks is null.
-
-    Args:
-        body: the content of the file. The caller has passed it to `check_file`.
-        schema: the columns and types of the topic.
-        columns: the names of the wanted columns, in this order; None yields all columns.
-        first_row: the number of the first wanted row, counted from 0.
-        row_count: the number of wanted rows; None yields all rows from ``first_row`` on.
-        expected_rows: the file's number of rows in the entry that names it.
-        name: the path of the file, for error messages.
-        batch_rows: the largest number of rows in a batch.
-
-    Raises:
-        CorruptRecord: the file is not Parquet, is damaged, or lacks these rows or columns.
-        InvalidRequest: the schema has no such column, or the file no such row.
-    """
-    file = DataFile(body, schema, expected_rows, name=name)
-    return file.batches(columns, first_row, row_count, batch_rows=batch_rows)
 
 
 def open_data_file(source: Any, name: str) -> pq.ParquetFile:

@@ -209,13 +209,10 @@ def contents_of(files: Iterable[WrittenFile]) -> dict[str, bytes]:
     return {file.path: file.content for file in files if file.content is not None}
 
 
-def upload_beyond(store: Uploads, files: Sequence[WrittenFile], most_bytes: int) -> list[WrittenFile]:
-    """Upload the files for which one record has no room, each as an object. Return all files in their order.
-
-    Args:
-        most_bytes: the largest total size of the files that travel in the record (bytes).
-    """
-    _, beyond = _divided([file for file in files if file.content is not None], most_bytes, most_bytes)
+def upload_beyond(store: Uploads, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+    """Upload the files for which one record has no room, each as an object. Return all files in their order."""
+    inline = [file for file in files if file.content is not None]
+    _, beyond = _divided(inline, MOST_INLINE_BYTES, MOST_INLINE_BYTES)
     if beyond:
         store.put_new(list(contents_of(beyond).items()))
     uploaded = {file.path for file in beyond}
@@ -416,7 +413,11 @@ class DataFileWriter:
         objects = list(contents_of(own).items())
         while True:
             time_ms = placement.time_ms()
-            shared = [(path, *_shared(path, group)) for group in groups for path in [self._shared_path(time_ms)]]
+            shared = [
+                (path, *_shared(path, group))
+                for group in groups
+                for path in [shared_object_path(time_ms, self._new_name())]
+            ]
             objects += [(path, content) for path, _, content in shared]
             if objects:
                 self._store.put_new(objects)
@@ -426,9 +427,6 @@ class DataFileWriter:
             # objects for expired, so they get new names.
             objects = []
         return [replace(file, content=None) for file in own] + [part for _, parts, _ in shared for part in parts]
-
-    def _shared_path(self, time_ms: int) -> str:
-        return shared_object_path(time_ms, self._new_name())
 
 
 def _copied(rows: pa.Table) -> pa.Table:

@@ -43,24 +43,14 @@ def partition_for_key(key: bytes, partitions: int) -> int:
     return (_murmur2(key) & _POSITIVE) % partitions
 
 
-def partitions_for_keys(column: Column, partitions: int) -> npt.NDArray[np.int32]:
-    """Return the partition of each row by its key; -1 where the key is null.
-
-    Args:
-        column: the key column in the topic's own type. An int32 and an int64 of the same value hash differently.
-        partitions: the number of partitions of the topic.
-
-    Raises:
-        UnsupportedSchema: a column of this type cannot be a key.
-    """
-    return partitions_for_key_columns([column], partitions)
-
-
 def partitions_for_key_columns(columns: Sequence[Column], partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition of each row by a key of one or several columns; -1 where all of them are null.
 
     A key of several columns is the sequence of its parts. Each part is its length (4 bytes, big-endian; -1 for null)
     and its bytes.
+
+    Args:
+        columns: the key columns in the topic's own types. An int32 and an int64 of the same value hash differently.
 
     Raises:
         UnsupportedSchema: a column of this type cannot be part of a key.

@@ -61,8 +61,8 @@ def encode_segment_index(batches: Sequence[Batch], txnindex: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decode_segment_index(body: bytes, name: str) -> list[Batch]:
-    """Decode the batches of a segment in the order of their offsets.
+def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
+    """Yield the batches of a segment in the order of their offsets.
 
     Args:
         body: the content of the index file.
@@ -71,16 +71,11 @@ def decode_segment_index(body: bytes, name: str) -> list[Batch]:
     Raises:
         CorruptRecord: these are not the bytes of an index.
     """
-    return list(iterate_segment_index(body, name))
-
-
-def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
-    """Do the same as ``decode_segment_index``, but yield one batch at a time."""
     return decode_columns(body, name).batches()
 
 
 def decode_columns(body: bytes, name: str) -> BatchColumns:
-    """Do the same as ``decode_segment_index``, but return columns."""
+    """Return the batches of ``iterate_segment_index`` as columns."""
     try:
         return decode_batches(body)
     except CorruptRecord as error:

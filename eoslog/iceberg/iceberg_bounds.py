@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eoslog.format.column_ids import id_of
+from eoslog.format.column_ids import OFFSET_DELTA_ID, id_of
 from eoslog.format.column_types import kind_of
 from eoslog.publication.file_statistics import FileStatistics
 
@@ -45,13 +45,13 @@ def encode_long(value: int) -> bytes:
     return struct.pack("<q", value)
 
 
-def end_delta(upper: Mapping[int, bytes], column_id: int) -> int:
-    """Return the upper bound of a long column plus 1.
+def end_delta(upper: Mapping[int, bytes]) -> int:
+    """Return the end of the offset deltas in a file (exclusive), from its upper bounds.
 
     Raises:
         LookupError, struct.error: there is no such bound.
     """
-    return int(struct.unpack("<q", upper[column_id])[0]) + 1
+    return int(struct.unpack("<q", upper[OFFSET_DELTA_ID])[0]) + 1
 
 
 def _encoded(value: Any, data_type: Any, *, is_upper: bool) -> bytes | None:

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eoslog.format.column_ids import OFFSET_DELTA_ID
 from eoslog.iceberg.iceberg_bounds import end_delta
 from eoslog.iceberg.manifests import DELETED, Entry, ManifestFile
 from eoslog.iceberg.table_metadata import Snapshot, TableMetadata
@@ -92,7 +91,7 @@ class IcebergTable:
         file = self.files[path].data_file
         begin = file.partition.base_offset
         try:
-            end = begin + end_delta(file.upper(), OFFSET_DELTA_ID)
+            end = begin + end_delta(file.upper())
         except (LookupError, struct.error):
             return None
         return FileRange(file.partition.topic_partition, begin, end, file.record_count)

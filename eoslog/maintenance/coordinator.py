@@ -430,12 +430,9 @@ class Coordinator:
             heartbeats = Heartbeats(self._store.object_store, group_id)
             silent = heartbeats.silent(members)
             if silent:
-                evicted += self._evict(group_id, silent)
+                evicted += self._store.append(ChangeGroup(group_id, self._store.now_ms(), left=silent))
                 heartbeats.delete(silent)
         return evicted
-
-    def _evict(self, group_id: str, silent: set[str]) -> list[str]:
-        return list(self._store.append(ChangeGroup(group_id, self._store.now_ms(), left=silent)))
 
     def apply_retention(self) -> list[DroppedRows]:
         """Drop rows beyond the topics' ``retention_ms`` and ``retention_bytes``. Vacuum deletes their files later."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.checked_files import crc32c, footer_crc32c, read_file
-from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, read_data_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, DataFileBuilder
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.format.topic_schemas import file_schema, stored_schema
@@ -341,15 +341,9 @@ def read_rows(
     source: SourceFile, body: bytes, stored: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of a file, with the named columns; None yields the topic's columns."""
-    return read_data_file(
-        body,
-        stored if columns is None else stored.append(OFFSET_DELTA_COLUMN),
-        columns,
-        first_row=0,
-        row_count=None,
-        expected_rows=source.rows,
-        name=source.file.path,
-    )
+    return DataFile(
+        body, stored if columns is None else stored.append(OFFSET_DELTA_COLUMN), source.rows, name=source.file.path
+    ).batches(columns)
 
 
 class RewrittenFile:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from eoslog.errors import CommitStateUnknown, IllegalState
-from eoslog.format.file_writer import MOST_INLINE_BYTES, TopicTarget, WrittenFile, contents_of, upload_beyond
+from eoslog.format.file_writer import TopicTarget, WrittenFile, contents_of, upload_beyond
 from eoslog.format.statistics import decode_statistics, order
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.new_columns import NewColumns
@@ -237,7 +237,7 @@ class JobCommit:
 
     def _request(self, store: Session) -> _CommitTasks | _CheckReplay:
         # Each task kept its own small files for the record. All of them may be too many for one record.
-        fitting = upload_beyond(store.object_store, [file for _, file in self.files], MOST_INLINE_BYTES)
+        fitting = upload_beyond(store.object_store, [file for _, file in self.files])
         request = CommitJob(
             job_id=self.job.job_id,
             owner=self.owner,

@@ -677,7 +677,7 @@ class Producer:
         if self._untold("complete_transaction()", decided) is not None:
             return
         try:
-            self._lifecycle.check_prepared("complete_transaction()", self._requests.prepared is not None)
+            self._lifecycle.check_prepared(self._requests.prepared is not None)
         except IllegalState as error:
             raise self._calls.explained(error) from None
         if decided == self._requests.prepared:

@@ -165,10 +165,10 @@ class ProducerLifecycle:
         if self.phase is ProducerPhase.ABORTABLE_ERROR:
             raise TransactionAbortable(f"the transaction can only be aborted, because of: {self._error}")
 
-    def check_prepared(self, call: str, holds_prepared: bool) -> None:
-        """Raises: IllegalState: ``call`` needs a prepared transaction."""
+    def check_prepared(self, holds_prepared: bool) -> None:
+        """Raises: IllegalState: ``complete_transaction`` needs a prepared transaction."""
         if not holds_prepared:
-            raise _illegal(self.phase, call)
+            raise _illegal(self.phase, "complete_transaction()")
 
     def check_in_transaction(self, call: str) -> None:
         """Raises: IllegalState: ``call`` needs an open transaction."""

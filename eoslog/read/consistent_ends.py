@@ -133,10 +133,7 @@ def _committed(
     """Yield the rows of committed transactions in a range of offsets, without control rows."""
     for columns, between in sealed_between(indexes, partition, start, end, ended=EndBounds(after_slot)):
         wanted = (
-            columns.transactional
-            & (columns.control == NO_CONTROL)
-            & (columns.record_count > 0)
-            & columns.has_outcome(Outcome.COMMITTED)
+            columns.transactional & (columns.control == NO_CONTROL) & (columns.record_count > 0) & columns.is_committed
         )
         rows = np.arange(between.start, between.stop)[wanted[between.start : between.stop]]
         yield from map(

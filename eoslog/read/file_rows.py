@@ -242,7 +242,7 @@ class SegmentRows:
 
     def _batches(self) -> BatchRows:
         columns, rows = self._columns, self._rows
-        is_committed = columns.has_outcome(Outcome.COMMITTED)[rows]
+        is_committed = columns.is_committed[rows]
         return BatchRows(
             first_row=columns.first_row[rows],
             record_count=columns.record_count[rows],

@@ -83,7 +83,7 @@ def visible_rows(columns: BatchColumns, isolation: IsolationLevel, ended: EndBou
     """Return ``is_visible`` for each batch of a segment."""
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return np.ones(len(columns), np.bool_)
-    visible = columns.has_outcome(Outcome.COMMITTED)
+    visible = columns.is_committed
     if isolation is IsolationLevel.READ_COMMITTED:
         return visible
     after_slot, slot, time_ms = ended

@@ -249,7 +249,7 @@ class Exclusive:
             # An interrupt ended the caller's wait for a step, and the caller cleans up in the same call. Two steps must
             # not change the object at the same time.
             while interrupted.has_begun and not interrupted.has_ended:
-                self._wait(lambda: interrupted.has_ended, _RECHECK_MS)
+                self._wait(lambda: interrupted.has_ended)
         running = call.step = _StepOfCall()
 
         def to_its_end() -> T | None:
@@ -289,7 +289,7 @@ class Exclusive:
             call = call.outer
         assert call is not None, "the object is not occupied"
         while holder is not call:
-            self._wait(lambda: self.holder is call, _RECHECK_MS)
+            self._wait(lambda: self.holder is call)
             holder = self.holder
         return call
 
@@ -304,13 +304,13 @@ class Exclusive:
         if self._after_abandoned is not None:
             self._after_abandoned()
 
-    def _wait(self, is_over: Callable[[], bool], longest_ms: float) -> bool:
-        """Wait for a short time at most. Return True if this thread was woken, or need not wait."""
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Wait until this thread is woken, or for a short time at most."""
         woken = Latch()
         self.waiting.append(woken)
-        was_woken = is_over() or self._environment.wait_for(woken, min(longest_ms, _RECHECK_MS) / 1000)
+        if not is_over():
+            self._environment.wait_for(woken, _RECHECK_MS / 1000)
         self._give_up(woken)
-        return was_woken
 
     def wake(self) -> None:
         """Wake the thread that has waited longest."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import InvalidOption, OffsetOutOfRange
-from eoslog.format.partitioner import partition_for_key, partitions_for_keys
+from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import HEADERS_COLUMN, TRANSACTION_COLUMNS
 from eoslog.read.isolation import IsolationLevel
@@ -389,7 +389,7 @@ def _partition_of(key: str, topic: Topic) -> int:
     if topic.topic_schema.kind == "records":
         return partition_for_key(key.encode(), topic.partitions)
     try:
-        return int(partitions_for_keys(pa.array([key]).cast(_key_column(topic).type), topic.partitions)[0])
+        return int(partitions_for_key_columns([pa.array([key]).cast(_key_column(topic).type)], topic.partitions)[0])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise InvalidOption(f"the key {quoted(key)} is no {_key_column(topic).type}") from None
 

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.checked_files import check_file, check_footer, read_file, stored_file
-from eoslog.format.data_file import OFFSET_DELTA_COLUMN, encode_data_file, open_data_file, read_data_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, encode_data_file, open_data_file
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
-from eoslog.format.segment_index import decode_segment_index, decode_txnindex_copy
+from eoslog.format.segment_index import decode_txnindex_copy, iterate_segment_index
 from eoslog.format.statistics import ColumnBounds, Value, decode_statistics, order
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.index_restore import derived_snapshot
@@ -107,9 +107,7 @@ def _in_rows(topic: Topic, source: SourceFile, body: bytes, declared: pa.Schema)
     checks = [_BatchCheck(topic, batch, base_offset, declared) for batch in source.batches]
     schema = declared.append(OFFSET_DELTA_COLUMN)
     begin, current = 0, 0
-    for rows in read_data_file(
-        body, schema, None, first_row=0, row_count=None, expected_rows=source.rows, name=source.file.path
-    ):
+    for rows in DataFile(body, schema, source.rows, name=source.file.path).batches():
         end = begin + rows.num_rows
         while current < len(checks):
             batch = checks[current].batch
@@ -310,7 +308,7 @@ def check_segment(
         content.findings = [replace(each, is_blocked=each.path != segment.snapshot.path) for each in content.findings]
         return content
     try:
-        content.batches = decode_segment_index(index, segment.index.path)
+        content.batches = list(iterate_segment_index(index, segment.index.path))
         txnindex = decode_txnindex_copy(index, segment.index.path)
         aborted = decode_transaction_index(txnindex, segment.index.path)
     except CorruptRecord as error:

@@ -18,9 +18,9 @@ from eoslog.copying.decisions import decode_decision
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.errors import EosLogError, InvalidOption, InvalidRequest
 from eoslog.format import checkpoint_codec as checkpoint
-from eoslog.format.data_file import read_data_file
+from eoslog.format.data_file import DataFile
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
-from eoslog.format.segment_index import SegmentIndexes, decode_segment_index, decode_txnindex_copy
+from eoslog.format.segment_index import SegmentIndexes, decode_txnindex_copy, iterate_segment_index
 from eoslog.format.spark_json import check_spark_schema, merged_spark_schema
 from eoslog.format.statistics import UNKNOWN, decode_statistics
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
@@ -186,7 +186,7 @@ def _use(state: StoreState) -> None:
 
 
 def _segment_index(body: bytes) -> None:
-    batches = decode_segment_index(body, NAME)
+    batches = list(iterate_segment_index(body, NAME))
     for batch in batches:
         assert 0 <= batch.base_offset < batch.end_offset <= 2**63
     decode_txnindex_copy(body, NAME)
@@ -196,9 +196,7 @@ def _data_file(schema: pa.Schema, expected_rows: int | None) -> Callable[[bytes]
     def parse(body: bytes) -> None:
         for rows in (10, 3, 1, 2, 5) if expected_rows is None else (expected_rows,):
             try:
-                for batch in read_data_file(
-                    body, schema, None, first_row=0, row_count=None, expected_rows=rows, name=NAME
-                ):
+                for batch in DataFile(body, schema, rows, name=NAME).batches():
                     batch.validate(full=True)
                 return
             except Exception as error:

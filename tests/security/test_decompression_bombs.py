@@ -14,8 +14,8 @@ import pytest
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.checkpoint_codec import restore
-from eoslog.format.data_file import read_data_file
-from eoslog.format.segment_index import decode_segment_index
+from eoslog.format.data_file import DataFile
+from eoslog.format.segment_index import iterate_segment_index
 from tests.fuzz.samples import checkpoint_parts
 from tests.processes import PROCESSES
 
@@ -57,21 +57,11 @@ def read_as_checkpoint_part(body: bytes) -> None:
 
 
 def read_as_segment_index(body: bytes) -> None:
-    decode_segment_index(body, "some/index")
+    list(iterate_segment_index(body, "some/index"))
 
 
 def read_as_data_file(body: bytes) -> None:
-    list(
-        read_data_file(
-            body,
-            pa.schema([("slot", pa.int64())]),
-            None,
-            first_row=0,
-            row_count=None,
-            expected_rows=MANY_ROWS,
-            name="some/file",
-        )
-    )
+    list(DataFile(body, pa.schema([("slot", pa.int64())]), MANY_ROWS, name="some/file").batches())
 
 
 def read_unchecked(body: bytes) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from eoslog.errors import CorruptRecord
 from eoslog.format.batch_columns import BatchColumns
 from eoslog.format.partition_rows import BATCHES_SCHEMA, batch_row
-from eoslog.format.segment_index import decode_segment_index, encode_segment_index
+from eoslog.format.segment_index import encode_segment_index, iterate_segment_index
 from eoslog.format.stored_columns import LARGEST_OFFSET, check_batches
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, Control, Outcome
@@ -32,14 +32,14 @@ def columns_of(rows: list[dict[str, Any]], schema: pa.Schema = BATCHES_SCHEMA) -
 def test_batches_come_back_as_they_were() -> None:
     body = encode_segment_index(BATCHES, b"")
 
-    assert decode_segment_index(body, "index") == BATCHES
+    assert list(iterate_segment_index(body, "index")) == BATCHES
 
 
 def test_more_batches_than_are_handled_at_once_come_back_in_their_order() -> None:
     batches = [ROWS._replace(base_offset=3 * number) for number in range(5000)]
     body = encode_segment_index(batches, b"")
 
-    assert decode_segment_index(body, "index") == batches
+    assert list(iterate_segment_index(body, "index")) == batches
 
 
 def test_a_batch_of_small_commits_takes_few_bytes_of_an_index() -> None:
@@ -52,7 +52,7 @@ def test_a_batch_of_small_commits_takes_few_bytes_of_an_index() -> None:
 
 
 def test_an_index_without_batches_is_read() -> None:
-    assert decode_segment_index(encode_segment_index([], b""), "index") == []
+    assert list(iterate_segment_index(encode_segment_index([], b""), "index")) == []
 
 
 def test_the_rows_of_a_file_are_those_of_all_its_batches() -> None:

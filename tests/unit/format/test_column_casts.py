@@ -16,7 +16,7 @@ from eoslog.errors import SchemaMismatch
 from eoslog.format import column_casts
 from eoslog.format.column_casts import LossyCast, cast_losslessly
 from eoslog.format.column_types import kind_of, parts, with_parts
-from eoslog.format.data_file import encode_data_file, read_data_file
+from eoslog.format.data_file import DataFile, encode_data_file
 from eoslog.format.partitioner import split_by_partition
 from eoslog.format.topic_schemas import conform, normalize_schema
 from tests.unit.format.arrow_arrays import array_of, types, values_of
@@ -56,15 +56,7 @@ def test_rows_of_every_type_and_layout_are_stored_as_they_are(data: st.DataObjec
     conformed.validate(full=True)
     expected = pa.array(values, topic.field("x").type).to_pylist()
     assert conformed["x"].to_pylist() == expected
-    rows = read_data_file(
-        encode_data_file(conformed),
-        topic,
-        None,
-        first_row=0,
-        row_count=None,
-        expected_rows=len(values),
-        name="x.parquet",
-    )
+    rows = DataFile(encode_data_file(conformed), topic, len(values), name="x.parquet").batches()
     assert [row["x"] for batch in rows for row in batch.to_pylist()] == expected
 
 

@@ -20,9 +20,9 @@ from eoslog.format import data_file
 from eoslog.format.checked_files import check_file, crc32c
 from eoslog.format.data_file import (
     OFFSET_DELTA_COLUMN,
+    DataFile,
     DataFileBuilder,
     encode_data_file,
-    read_data_file,
     with_offset_deltas,
 )
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
@@ -74,9 +74,7 @@ def rows_of(
     first: int = 0,
     count: int | None = None,
 ) -> pa.Table:
-    batches = list(
-        read_data_file(body, schema, columns, first_row=first, row_count=count, expected_rows=rows, name=NAME)
-    )
+    batches = list(DataFile(body, schema, rows, name=NAME).batches(columns, first, count))
     return pa.Table.from_batches(batches, None if batches else schema)
 
 
@@ -302,18 +300,7 @@ def test_any_range_of_rows_is_read_back(data: st.DataObject) -> None:
         patch.setattr(data_file, "ROW_GROUP_ROWS", group_rows)
         body = encode_data_file(table)
 
-    batches = list(
-        read_data_file(
-            body,
-            table.schema,
-            None,
-            first_row=first,
-            row_count=wanted,
-            expected_rows=count,
-            name=NAME,
-            batch_rows=batch_rows,
-        )
-    )
+    batches = list(DataFile(body, table.schema, count, name=NAME).batches(None, first, wanted, batch_rows=batch_rows))
 
     assert pa.Table.from_batches(batches, table.schema).equals(table.slice(first, wanted))
     assert all(0 < batch.num_rows <= batch_rows for batch in batches)
@@ -331,18 +318,7 @@ def test_only_the_columns_asked_for_are_given_in_the_order_asked_for() -> None:
 def test_rows_can_be_counted_without_any_column() -> None:
     table = numbers(10)
 
-    batches = list(
-        read_data_file(
-            encode_data_file(table),
-            table.schema,
-            [],
-            first_row=2,
-            row_count=7,
-            expected_rows=10,
-            name=NAME,
-            batch_rows=4,
-        )
-    )
+    batches = list(DataFile(encode_data_file(table), table.schema, 10, name=NAME).batches([], 2, 7, batch_rows=4))
 
     assert [batch.num_rows for batch in batches] == [4, 3]
     assert [batch.num_columns for batch in batches] == [0, 0]
@@ -360,9 +336,7 @@ def test_a_missing_column_that_may_not_be_null_is_corrupt() -> None:
     schema = pa.schema([pa.field("new", pa.string(), nullable=False)])
 
     with pytest.raises(CorruptRecord, match="column 'new' is missing"):
-        read_data_file(
-            encode_data_file(numbers(2)), schema, None, first_row=0, row_count=None, expected_rows=2, name=NAME
-        )
+        DataFile(encode_data_file(numbers(2)), schema, 2, name=NAME).batches()
 
 
 def test_a_null_that_the_schema_does_not_allow_is_corrupt() -> None:
@@ -390,9 +364,7 @@ def test_a_file_with_a_row_count_unlike_its_entrys_is_corrupt(rows: int) -> None
     table = numbers(3)
 
     with pytest.raises(CorruptRecord, match=f"has 3 rows, but its entry says {rows}"):
-        read_data_file(
-            encode_data_file(table), table.schema, None, first_row=0, row_count=None, expected_rows=rows, name=NAME
-        )
+        DataFile(encode_data_file(table), table.schema, rows, name=NAME).batches()
 
 
 def test_a_row_group_beyond_any_that_is_written_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,20 +373,18 @@ def test_a_row_group_beyond_any_that_is_written_is_not_decoded(monkeypatch: pyte
 
     monkeypatch.setattr(data_file, "_MAX_ROW_GROUP_ROWS", 29)
     with pytest.raises(CorruptRecord, match="row group 0 claims 30 rows"):
-        read_data_file(body, table.schema, None, first_row=0, row_count=None, expected_rows=30, name=NAME)
+        DataFile(body, table.schema, 30, name=NAME).batches()
     monkeypatch.undo()
     monkeypatch.setattr(data_file, "_MAX_ROW_GROUP_BYTES", 10)
     with pytest.raises(CorruptRecord, match=r"row group 0 claims \d+ bytes"):
-        read_data_file(body, table.schema, None, first_row=0, row_count=None, expected_rows=30, name=NAME)
+        DataFile(body, table.schema, 30, name=NAME).batches()
 
 
 def test_two_columns_of_one_name_are_corrupt() -> None:
     body = encode_data_file(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"]))
 
     with pytest.raises(CorruptRecord, match="the file has column 'id' 2 times"):
-        read_data_file(
-            body, pa.schema([("id", pa.int64())]), None, first_row=0, row_count=None, expected_rows=1, name=NAME
-        )
+        DataFile(body, pa.schema([("id", pa.int64())]), 1, name=NAME).batches()
 
 
 def test_a_file_cut_off_anywhere_is_corrupt() -> None:
@@ -437,18 +407,14 @@ def test_rows_beyond_the_file_are_a_mistake_of_the_caller(first: int, count: int
     table = numbers(3)
 
     with pytest.raises(InvalidRequest, match="not within the file's 3"):
-        read_data_file(
-            encode_data_file(table), table.schema, None, first_row=first, row_count=count, expected_rows=3, name=NAME
-        )
+        DataFile(encode_data_file(table), table.schema, 3, name=NAME).batches(None, first, count)
 
 
 def test_a_column_that_the_schema_lacks_is_a_mistake_of_the_caller() -> None:
     table = numbers(3)
 
     with pytest.raises(InvalidRequest, match=r"no column 'nope'\. Use one of: id, text"):
-        read_data_file(
-            encode_data_file(table), table.schema, ["nope"], first_row=0, row_count=None, expected_rows=3, name=NAME
-        )
+        DataFile(encode_data_file(table), table.schema, 3, name=NAME).batches(["nope"])
 
 
 def test_the_checksum_is_crc_32c() -> None:
@@ -471,4 +437,4 @@ def test_text_that_is_not_utf_8_is_named() -> None:
     body = encode_data_file(table)
 
     with pytest.raises(CorruptRecord, match=f"{NAME}: cannot be read as a data file: .*UTF8"):
-        list(read_data_file(body, table.schema, None, first_row=0, row_count=None, expected_rows=1, name=NAME))
+        list(DataFile(body, table.schema, 1, name=NAME).batches())

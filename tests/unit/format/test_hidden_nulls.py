@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from eoslog.errors import SchemaMismatch
-from eoslog.format.data_file import encode_data_file, read_data_file
+from eoslog.format.data_file import DataFile, encode_data_file
 from eoslog.format.topic_schemas import conform
 
 REQUIRED = pa.struct(
@@ -34,9 +34,7 @@ def marked(validity: int) -> pa.StructArray:
 def stored(column: pa.Array, data_type: pa.DataType) -> list[object]:
     schema = pa.schema([pa.field("column", data_type)])
     table = conform(pa.table({"column": column}), schema)
-    batches = read_data_file(
-        encode_data_file(table), schema, None, first_row=0, row_count=None, expected_rows=table.num_rows, name="file"
-    )
+    batches = DataFile(encode_data_file(table), schema, table.num_rows, name="file").batches()
     return [row["column"] for batch in batches for row in batch.to_pylist()]
 
 

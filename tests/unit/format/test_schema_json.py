@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
-from eoslog.format.data_file import encode_data_file, read_data_file
+from eoslog.format.data_file import DataFile, encode_data_file
 from eoslog.format.topic_schemas import (
     RECORDS_SCHEMA,
     check_storable,
@@ -294,15 +294,7 @@ def test_values_are_cast_where_nothing_is_lost(values: list[Any], found: pa.Data
     assert conformed.schema.equals(topic)
     conformed.validate(full=True)
     assert conformed["x"].to_pylist() == one_column(values, expected)["x"].to_pylist()
-    rows = read_data_file(
-        encode_data_file(conformed),
-        topic,
-        None,
-        first_row=0,
-        row_count=None,
-        expected_rows=len(values),
-        name="x.parquet",
-    )
+    rows = DataFile(encode_data_file(conformed), topic, len(values), name="x.parquet").batches()
     assert pa.Table.from_batches(rows).equals(conformed)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import SchemaMismatch, UnsupportedSchema
-from eoslog.format.data_file import encode_data_file, read_data_file
+from eoslog.format.data_file import DataFile, encode_data_file
 from eoslog.format.topic_schemas import (
     added_columns,
     conform,
@@ -51,7 +51,7 @@ def with_nulls(value: Any) -> Any:
 
 
 def read(body: bytes, schema: pa.Schema, rows: int) -> list[dict[str, Any]]:
-    batches = read_data_file(body, schema, None, first_row=0, row_count=None, expected_rows=rows, name="f.parquet")
+    batches = DataFile(body, schema, rows, name="f.parquet").batches()
     return pa.Table.from_batches(batches, schema=schema).to_pylist()
 
 
@@ -131,17 +131,7 @@ def test_a_new_column_may_be_null_also_if_its_parts_may_not(rows: Any) -> None:
     expected = conform(table, merged).to_pylist()
 
     of_writer = encode_data_file(conform(table, merged))
-    batches = list(
-        read_data_file(
-            encode_data_file(table),
-            merged,
-            None,
-            first_row=0,
-            row_count=None,
-            expected_rows=len(ROWS),
-            name="f.parquet",
-        )
-    )
+    batches = list(DataFile(encode_data_file(table), merged, len(ROWS), name="f.parquet").batches())
     rewritten = encode_data_file(pa.Table.from_batches(batches, schema=merged))
 
     assert read(of_writer, merged, len(ROWS)) == read(rewritten, merged, len(ROWS)) == expected

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from eoslog import Store, TopicConfig
 from eoslog.format.kafka_files import decode_transaction_index
-from eoslog.format.segment_index import decode_segment_index
+from eoslog.format.segment_index import iterate_segment_index
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer.producer import Producer
@@ -101,7 +101,7 @@ class CompactedLog:
         sealed = [
             batch
             for segment in partition.sealed
-            for batch in decode_segment_index(self.objects.get(segment.index.path).body, segment.index.path)
+            for batch in list(iterate_segment_index(self.objects.get(segment.index.path).body, segment.index.path))
         ]
         return sealed + partition.active
 

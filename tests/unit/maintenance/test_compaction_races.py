@@ -93,14 +93,3 @@ def test_a_pass_over_a_topic_that_is_deleted_meanwhile_is_given_up() -> None:
     report = log.compact(At(POINTS[1], lambda: log.store.admin.delete_topic("t")))
 
     assert (report.partitions, report.lost_races) == ([], 1)
-
-
-def test_readers_that_planned_before_find_their_rows_for_a_day() -> None:
-    log = _history()
-    scan = log.process().scan("t")
-    before = scan.to_table()
-    log.compact()
-    log.clock.now_ms += DAY_MS // 2
-    vacuum(log.store)
-
-    assert scan.to_table().equals(before)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
 from eoslog.admin.admin import Admin
 from eoslog.format.kafka_files import decode_transaction_index
-from eoslog.format.segment_index import decode_segment_index
+from eoslog.format.segment_index import iterate_segment_index
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files, doubling_runs, join_small_segments
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.segment_rewriting import partitions_of
@@ -191,7 +191,7 @@ def test_an_offset_is_found_by_time_in_one_read(store: Store) -> None:
 
 def _index(store: Store, number: int) -> list[Any]:
     segment = partition(store).sealed[number]
-    return decode_segment_index(store.object_store.get(segment.index.path).body, segment.index.path)
+    return list(iterate_segment_index(store.object_store.get(segment.index.path).body, segment.index.path))
 
 
 def _file_paths(store: Store, number: int) -> set[str]:

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from eoslog import Coordinator, Store, TopicConfig, TopicPartition
-from eoslog.format.segment_index import decode_segment_index
+from eoslog.format.segment_index import iterate_segment_index
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
@@ -81,7 +81,7 @@ def _named_files(store: Store) -> set[str]:
 
     indexes, named = store.read(look)
     for index in indexes:
-        batches = decode_segment_index(store.object_store.get(index).body, index)
+        batches = list(iterate_segment_index(store.object_store.get(index).body, index))
         named |= {index, *(batch.file.path for batch in batches if batch.file is not None)}
     return named
 

@@ -6,7 +6,7 @@ import pytest
 
 from eoslog import Store, TopicConfig
 from eoslog.format.kafka_files import decode_transaction_index
-from eoslog.format.segment_index import decode_segment_index
+from eoslog.format.segment_index import iterate_segment_index
 from eoslog.maintenance import sealing
 from eoslog.maintenance.sealing import seal_now, seal_segment, seal_segments
 from eoslog.state.partition_state import AbortedTransaction, Partition, SealedSegment
@@ -97,7 +97,7 @@ def test_a_segments_index_holds_its_batches_and_control_rows_in_order(store: Sto
     _seal(store)
 
     body = store.object_store.get(_sealed(store)[0].index.path).body
-    batches = decode_segment_index(body, "first")
+    batches = list(iterate_segment_index(body, "first"))
     assert [batch.base_offset for batch in batches] == [0, 1, 2, 3]
     assert [batch.control.name if batch.control else None for batch in batches] == [None, "COMMIT", None, "ABORT"]
 

@@ -337,7 +337,7 @@ def test_the_files_of_a_job_have_room_in_one_record(objects: ObjectStore, enviro
     store = created(objects, environment)
     files = [written(number, 30_000) for number in range(40)]
 
-    kept = upload_beyond(objects, files, MOST_INLINE_BYTES)
+    kept = upload_beyond(objects, files)
 
     assert sum(file.length for file in kept if file.content is not None) <= MOST_INLINE_BYTES
     uploaded = [file.path for file in kept if file.content is None]

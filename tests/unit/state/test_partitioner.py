@@ -17,7 +17,6 @@ from eoslog.format.partitioner import (
     check_key_type,
     partition_for_key,
     partitions_for_key_columns,
-    partitions_for_keys,
     split_by_partition,
 )
 
@@ -46,7 +45,7 @@ def test_the_partition_is_the_hash_without_its_sign_modulo_the_number_of_partiti
 def test_a_column_of_keys_gets_the_partitions_of_its_values() -> None:
     keys = list(KAFKAS_OWN) * 20
 
-    found = partitions_for_keys(pa.array(keys), 1000)
+    found = partitions_for_key_columns([pa.array(keys)], 1000)
 
     assert found.dtype == np.int32
     assert found.tolist() == [(KAFKAS_OWN[key] & 0x7FFFFFFF) % 1000 for key in keys]
@@ -59,7 +58,7 @@ def test_a_column_and_its_values_one_by_one_agree(
     start = data.draw(st.integers(0, len(keys)))
     column = pa.array(keys, pa.binary()).slice(start)
 
-    found = partitions_for_keys(column, partitions)
+    found = partitions_for_key_columns([column], partitions)
 
     assert found.tolist() == [-1 if key is None else partition_for_key(key, partitions) for key in keys[start:]]
 
@@ -68,25 +67,25 @@ def test_a_column_and_its_values_one_by_one_agree(
 def test_keys_of_equal_length_and_at_a_buffers_end_agree(length: int) -> None:
     keys = [bytes((row * 31 + position) % 256 for position in range(length)) for row in range(100)]
 
-    assert partitions_for_keys(pa.array(keys), 97).tolist() == [partition_for_key(key, 97) for key in keys]
+    assert partitions_for_key_columns([pa.array(keys)], 97).tolist() == [partition_for_key(key, 97) for key in keys]
 
 
 def test_a_few_long_keys_among_short_ones_agree_with_their_values() -> None:
     keys = [b"k%d" % row * (1 + 999 * (row % 20 == 0)) for row in range(100)]
 
-    assert partitions_for_keys(pa.array(keys), 97).tolist() == [partition_for_key(key, 97) for key in keys]
+    assert partitions_for_key_columns([pa.array(keys)], 97).tolist() == [partition_for_key(key, 97) for key in keys]
 
 
 def test_chunks_are_one_column() -> None:
     chunked = pa.chunked_array([["a", None], [], ["b", "c"]], pa.string())
 
-    assert partitions_for_keys(chunked, 11).tolist() == [
+    assert partitions_for_key_columns([chunked], 11).tolist() == [
         partition_for_key(b"a", 11),
         -1,
         partition_for_key(b"b", 11),
         partition_for_key(b"c", 11),
     ]
-    assert partitions_for_keys(pa.chunked_array([], pa.string()), 11).tolist() == []
+    assert partitions_for_key_columns([pa.chunked_array([], pa.string())], 11).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_a_typed_key_is_the_bytes_of_kafkas_serializer(value: Any, data_type: pa
     column = pa.array([None, None, value, None], data_type).slice(1)
     expected = partition_for_key(serialized, 2**31 - 1)
 
-    assert partitions_for_keys(column, 2**31 - 1).tolist() == [-1, expected, -1]
+    assert partitions_for_key_columns([column], 2**31 - 1).tolist() == [-1, expected, -1]
     check_key_type("k", data_type)
 
 
@@ -131,7 +130,7 @@ def test_a_typed_key_is_the_bytes_of_kafkas_serializer(value: Any, data_type: pa
 )
 def test_other_types_cannot_be_keys(data_type: pa.DataType) -> None:
     with pytest.raises(UnsupportedSchema, match="cannot be a key"):
-        partitions_for_keys(pa.array([None], data_type), 3)
+        partitions_for_key_columns([pa.array([None], data_type)], 3)
     with pytest.raises(UnsupportedSchema, match=r"column 'k' of type .* cannot be a key"):
         check_key_type("k", data_type)
 

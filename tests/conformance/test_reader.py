@@ -34,17 +34,6 @@ def test_aborted_rows_are_left_out_and_shown_to_who_reads_uncommitted(store: Sto
 
 
 @pytest.mark.scenario(140)
-def test_committed_rows_are_shown(store: Store, keep: Keep) -> None:
-    values = [b"%d" % number for number in range(10)]
-    producer = producer_of(store)
-    send(producer, *values, begin=True)
-    producer.commit_transaction()
-    keep(store)
-
-    assert consumed(store) == consumed(store, "read_uncommitted") == values
-
-
-@pytest.mark.scenario(140)
 def test_transactions_that_lie_between_each_other_are_told_apart(store: Store, keep: Keep) -> None:
     first, second = producer_of(store, "1"), producer_of(store, "2")
     send(first, b"commit1-1", begin=True)

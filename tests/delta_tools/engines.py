@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import duckdb
@@ -13,12 +11,11 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tests.s3.servers import S3Server
+from tests.table_engines import Row, duckdb_with, rows_of_table
 
-Row = tuple[Any, ...]
 _JARS = Path(__file__).parents[2] / ".cache" / "delta-tools" / "jars"
-_OFFSET = "_base_offset + _offset_delta"
-_PLACE = ("_partition", "_base_offset", "_offset_delta")
+EXTENSIONS = ("delta",)
+"""The extensions with which DuckDB reads the tables."""
 
 
 def spark_session() -> SparkSession:
@@ -54,36 +51,9 @@ def by_native_polars(root: str, version: int | None, columns: Iterable[str]) -> 
     return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
-def duckdb_with_delta() -> duckdb.DuckDBPyConnection:
-    """Connect to DuckDB with its Delta extension."""
-    connection = duckdb.connect()
-    _load(connection, "delta")
-    connection.execute("set timezone = 'UTC'")
-    return connection
-
-
-def duckdb_on_s3(server: S3Server) -> duckdb.DuckDBPyConnection:
-    """Connect to DuckDB with its Delta extension and access to an S3 server."""
-    connection = duckdb_with_delta()
-    _load(connection, "httpfs")
-    variables = server.variables()
-    connection.execute(
-        f"create secret (type s3, key_id '{variables['AWS_ACCESS_KEY_ID']}', "
-        f"secret '{variables['AWS_SECRET_ACCESS_KEY']}', region '{variables['AWS_REGION']}', "
-        f"endpoint '{server.endpoint_url.removeprefix('http://')}', url_style 'path', use_ssl false)"
-    )
-    return connection
-
-
-def _load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
-    """Load an extension of DuckDB, which comes as a Python package."""
-    directory = Path(import_module(f"duckdb_extension_{extension}").__file__ or "").parent
-    connection.execute(f"load '{next(directory.rglob(f'{extension}.duckdb_extension'))}'")
-
-
 def by_duckdb(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
     """Read with DuckDB's Delta extension."""
-    return rows_by_duckdb(duckdb_with_delta(), root, version, columns)
+    return rows_by_duckdb(duckdb_with(*EXTENSIONS), root, version, columns)
 
 
 def rows_by_duckdb(
@@ -103,9 +73,4 @@ def by_spark(session: SparkSession, root: str, version: int | None, columns: Ite
 
 
 def _rows(table: pa.Table, columns: Iterable[str]) -> list[Row]:
-    names = list(columns)
-    found = [
-        (row["_partition"], row["_base_offset"] + row["_offset_delta"], *(row[name] for name in names))
-        for row in table.select([*_PLACE, *names]).to_pylist()
-    ]
-    return sorted(found)
+    return rows_of_table(table, "_partition", columns)

@@ -20,16 +20,17 @@ from eoslog import TopicConfig
 from eoslog.maintenance.publication import Publisher
 from tests.delta_logs import check_versions, rows_by_stream, versions
 from tests.delta_tools.engines import (
+    EXTENSIONS,
     by_delta_rs,
     by_duckdb,
     by_native_polars,
     by_polars,
     by_spark,
-    duckdb_with_delta,
     spark_session,
 )
 from tests.pages import REPOSITORY, fenced_blocks
 from tests.published_history import COLUMNS, History
+from tests.table_engines import duckdb_with
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +234,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path, spark: SparkSession, monke
         for line in for_spark.splitlines()
         if line
     )
-    connection = duckdb_with_delta()
+    connection = duckdb_with(*EXTENSIONS)
     sums, count = (connection.execute(query).fetchall() for query in for_duckdb.split(";") if query.strip())
 
     assert (miles.count(), at_version.count(), stream.isStreaming) == (2, 3, True)

@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 import eoslog
 from eoslog import Store, TopicConfig
 from eoslog.maintenance.sealing import seal_segments
-from tests.delta_tools.engines import duckdb_with_delta, spark_session
+from tests.delta_tools.engines import EXTENSIONS, spark_session
+from tests.table_engines import duckdb_with
 
 POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "short": (pa.int16(), [-5, 0, 7, 32767]),
@@ -163,7 +164,7 @@ def test_filters_find_all_rows_in_delta_rs_polars_and_duckdb(tmp_path: Path, see
     root = f"{tmp_path}/t"
     frame = pl.from_arrow(written)
     assert isinstance(frame, pl.DataFrame)
-    duckdb = duckdb_with_delta()
+    duckdb = duckdb_with(*EXTENSIONS)
     duckdb.execute("set timezone = 'UTC'")
     duckdb.register("given", written)
     duckdb.execute("create table written as select * from given")

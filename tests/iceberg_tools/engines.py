@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
@@ -14,13 +12,13 @@ import pyarrow as pa
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from tests.s3.servers import S3Server
+from tests.table_engines import Row, duckdb_with, rows_of_table
 
-Row = tuple[Any, ...]
 # Polars warns if the faster planner is not installed.
 os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
 _JARS = Path(__file__).parents[2] / ".cache" / "iceberg-tools" / "jars"
-_PLACE = ("_topic_partition", "_base_offset", "_offset_delta")
+EXTENSIONS = ("avro", "iceberg")
+"""The extensions with which DuckDB reads the tables."""
 
 
 def spark_session(warehouse: str, configuration: Mapping[str, str] | None = None) -> SparkSession:
@@ -87,37 +85,9 @@ def by_polars(
     return _rows(frame.collect().to_arrow(), columns)
 
 
-def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
-    """Connect to DuckDB with its Iceberg extension."""
-    connection = duckdb.connect()
-    for extension in ("avro", "iceberg"):
-        _load(connection, extension)
-    connection.execute("set timezone = 'UTC'")
-    return connection
-
-
-def duckdb_on_s3(server: S3Server) -> duckdb.DuckDBPyConnection:
-    """Connect to DuckDB with its Iceberg extension and access to an S3 server."""
-    connection = duckdb_with_iceberg()
-    _load(connection, "httpfs")
-    variables = server.variables()
-    connection.execute(
-        f"create secret (type s3, key_id '{variables['AWS_ACCESS_KEY_ID']}', "
-        f"secret '{variables['AWS_SECRET_ACCESS_KEY']}', region '{variables['AWS_REGION']}', "
-        f"endpoint '{server.endpoint_url.removeprefix('http://')}', url_style 'path', use_ssl false)"
-    )
-    return connection
-
-
-def _load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
-    """Load an extension of DuckDB, which comes as a Python package."""
-    directory = Path(import_module(f"duckdb_extension_{extension}").__file__ or "").parent
-    connection.execute(f"load '{next(directory.rglob(f'{extension}.duckdb_extension'))}'")
-
-
 def by_duckdb(root: str, snapshot: int | None, columns: Iterable[str]) -> list[Row]:
     """Read with DuckDB's Iceberg extension."""
-    return rows_by_duckdb(duckdb_with_iceberg(), root, snapshot, columns)
+    return rows_by_duckdb(duckdb_with(*EXTENSIONS), root, snapshot, columns)
 
 
 def rows_by_duckdb(
@@ -174,9 +144,4 @@ def taken(spark: SparkSession, out: str) -> list[tuple[int, int]]:
 
 
 def _rows(table: pa.Table, columns: Iterable[str]) -> list[Row]:
-    names = list(columns)
-    found = [
-        (row["_topic_partition"], row["_base_offset"] + row["_offset_delta"], *(row[name] for name in names))
-        for row in table.select([*_PLACE, *names]).to_pylist()
-    ]
-    return sorted(found)
+    return rows_of_table(table, "_topic_partition", columns)

@@ -20,11 +20,11 @@ from eoslog.maintenance.publication import Publisher
 from eoslog.maintenance.sealing import seal_segments
 from tests.iceberg_tables import check_iceberg_versions, iceberg_versions, newest_version
 from tests.iceberg_tools.engines import (
+    EXTENSIONS,
     by_duckdb,
     by_polars,
     by_pyiceberg,
     by_spark,
-    duckdb_with_iceberg,
     snapshot_ids,
     spark_session,
     stream,
@@ -33,6 +33,7 @@ from tests.iceberg_tools.engines import (
 )
 from tests.pages import REPOSITORY, fenced_blocks
 from tests.published_history import COLUMNS, History
+from tests.table_engines import duckdb_with
 from tests.unit.maintenance.publication.test_iceberg_publication import EVERY_TYPE
 
 ENGINES = [by_pyiceberg, by_polars, by_duckdb]
@@ -287,7 +288,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path, spark: SparkSession, monke
     exec("\n".join(fenced_blocks(page, "python")), {})
     (for_spark,) = fenced_blocks(page, "python spark")
     (for_duckdb,) = fenced_blocks(page, "sql")
-    connection = duckdb_with_iceberg()
+    connection = duckdb_with(*EXTENSIONS)
     for statement in for_duckdb.split(";"):
         if statement.strip():
             assert connection.execute(statement).fetchall()

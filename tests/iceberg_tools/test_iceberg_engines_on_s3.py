@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 import eoslog
 from tests.iceberg_tables import iceberg_versions
 from tests.iceberg_tools.engines import (
+    EXTENSIONS,
     by_polars,
     by_pyiceberg,
     by_spark,
-    duckdb_on_s3,
     rows_by_duckdb,
     snapshot_ids,
     spark_session,
@@ -27,6 +27,7 @@ from tests.iceberg_tools.engines import (
 )
 from tests.published_history import COLUMNS, History, published_versions
 from tests.s3.servers import S3Server
+from tests.table_engines import duckdb_on_s3
 
 pytestmark = pytest.mark.s3
 
@@ -76,7 +77,7 @@ def storage_options_of(server: S3Server) -> Mapping[str, str]:
 def test_each_version_is_the_snapshot_in_every_engine(real_server: S3Server, spark: SparkSession) -> None:
     url = f"s3://{real_server.new_bucket()}/store"
     versions = published_versions(eoslog.connect(url, **real_server.options()), "iceberg")
-    connection, root = duckdb_on_s3(real_server), f"{url}/__iceberg/t"
+    connection, root = duckdb_on_s3(real_server, *EXTENSIONS), f"{url}/__iceberg/t"
     options, storage_options = options_of(real_server), storage_options_of(real_server)
 
     ids = snapshot_ids(root, options)

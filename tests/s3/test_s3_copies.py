@@ -97,15 +97,3 @@ def test_lost_answers_of_the_target_are_no_harm(
 
     assert rows(target) == rows(local)
     assert faults(target) == []
-
-
-def test_each_file_costs_one_get_or_put(local: Store, moto_server: S3Server) -> None:
-    there, second = at(moto_server), at(moto_server)
-    report = local.admin.copy(there)
-    gets = there.requests["GET"]
-
-    there.admin.copy(second)
-
-    # The rest: the probe, two checkpoints, the decisions, the slots, the description.
-    assert report.files <= there.requests["GET"] - gets <= report.files + 10
-    assert report.files <= second.requests["PUT"] <= report.files + 60

@@ -102,7 +102,9 @@ def hidden_rows_published() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test=TESTS + "test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed")
+@mutation(
+    unit_test="unit/maintenance/publication/test_both_formats.py::test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed"
+)
 def files_deleted_from_under_a_table() -> Iterator[None]:
     """Vacuum deletes files that the newest version names: no engine can read the table."""
     with method(vacuum, "_unreleased_topics", lambda session, topics: set()):

@@ -219,14 +219,6 @@ def test_a_partition_is_printed_by_segments_and_from_the_state(command: Command,
     ]
 
 
-def test_control_rows_show_their_type_and_coordinator_epoch(command: Command, store: eoslog.Store) -> None:
-    text = command.ok("dump-log", "--topic", "t", "--partition", "0")
-
-    control = [line for line in text.splitlines() if "isControl: true" in line]
-    assert "endTxnMarker: ABORT coordinatorEpoch: 0" in control[0]
-    assert "endTxnMarker: COMMIT coordinatorEpoch: 0" in control[1]
-
-
 def test_only_batches_with_the_wanted_offsets_are_printed(command: Command, store: eoslog.Store) -> None:
     def batches(offsets: str) -> list[int]:
         lines = json_lines(command.ok("dump-log", "--topic", "t", "--partition", "0", "--offsets", offsets, "--json"))

@@ -11,7 +11,6 @@ import pytest
 
 import eoslog
 from eoslog import Store, TopicPartition
-from eoslog.errors import StoreUnavailable
 from eoslog.maintenance.publication import Publisher
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.storage.object_store import ObjectStore, PutOutcome
@@ -67,50 +66,6 @@ def test_a_publisher_that_dies_leaves_a_whole_table_and_the_next_one_continues(
     assert keys(store) == [0, 1, 2, 3]
     assert list(metadata_of(store.object_store, "t")) == [1, 2, 3, 4]
     check_iceberg_versions(store.object_store, "t")
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_of_two_publishers_at_once_each_version_has_one(world: World, store: Store, point: str) -> None:
-    slow = world.process()
-    write(store, 3)
-
-    def meanwhile() -> None:
-        store.admin.publish("t")
-        write(store, 4)
-        store.admin.publish("t")
-
-    asleep_at(slow, point, meanwhile)
-    slow.admin.publish("t")
-
-    assert keys(store) == [0, 1, 2, 3, 4]
-    assert hint_of(store.object_store, "t") == max(metadata_of(store.object_store, "t"))
-    check_iceberg_versions(store.object_store, "t")
-
-
-@pytest.mark.parametrize("lands", [True, False])
-def test_a_version_whose_put_got_no_answer_is_published_once(store: Store, lands: bool) -> None:
-    write(store, 3)
-    faulty(store).lose_one_answer(f"{DIRECTORY}v", lands=lands)
-
-    (found,) = store.admin.publish("t")
-
-    assert (found.version, found.files_added) == (4, 1)
-    assert keys(store) == [0, 1, 2, 3]
-    check_iceberg_versions(store.object_store, "t")
-
-
-@pytest.mark.parametrize("lands", [True, False])
-def test_a_version_whose_outcome_is_unknown_is_published_once(store: Store, lands: bool) -> None:
-    write(store, 3)
-    faulty(store).lose_answers(f"{DIRECTORY}v", lands=lands)
-
-    with pytest.raises(StoreUnavailable):
-        store.admin.publish("t")
-    faulty(store).heal()
-    store.admin.publish("t")
-
-    assert list(metadata_of(store.object_store, "t")) == [1, 2, 3, 4]
-    assert keys(store) == [0, 1, 2, 3]
 
 
 def test_a_publisher_that_was_paused_for_half_a_day_puts_nothing_on_what_it_knew(world: World, store: Store) -> None:

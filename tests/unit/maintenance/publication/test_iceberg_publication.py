@@ -22,7 +22,7 @@ from eoslog.maintenance.vacuum import vacuum
 from tests.iceberg_tables import check_iceberg_versions, iceberg_versions, manifests, metadata_of, newest_version
 from tests.unit.maintenance.publication.published_topics import compact, create, write
 from tests.unit.support.delta_tables import rows_of_snapshot
-from tests.unit.support.world import World, faulty
+from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -156,60 +156,6 @@ def test_new_columns_are_a_new_schema_and_earlier_snapshots_keep_theirs(tmp_path
     assert table.scan().to_arrow()["more"].to_pylist() == [None]
     first = table.scan(snapshot_id=table.snapshots()[0].snapshot_id).to_arrow()
     assert first.column_names[:3] == ["key", "text", "_offset_delta"]
-
-
-def test_a_topic_that_is_created_again_is_another_table(store: Store) -> None:
-    write(store, 1)
-    store.admin.publish("t")
-    first = newest_version(store.object_store, "t").metadata["table-uuid"]
-    store.admin.delete_topic("t")
-    create(store, publish="iceberg")
-    write(store, 2, name="q")
-
-    store.admin.publish("t")
-
-    table = newest_version(store.object_store, "t")
-    assert table.metadata["table-uuid"] != first
-    assert len(table.metadata["snapshots"]) == 1
-    assert keys(store) == [2]
-
-
-@pytest.mark.usefixtures("files_are_objects")
-@pytest.mark.parametrize("end", ["delete", "unpublish", "only delta"])
-def test_a_table_whose_files_go_becomes_empty_first(store: Store, end: str) -> None:
-    write(store, 1, 2)
-    store.admin.publish("t")
-    if end == "delete":
-        store.admin.delete_topic("t")
-    else:
-        store.admin.alter_topic("t", publish="none" if end == "unpublish" else "delta")
-        store.admin.delete_records({TopicPartition("t", 0): 2})
-
-    vacuum(store, deleted_file_retention_ms=0)
-
-    assert keys(store) == []
-    check_iceberg_versions(store.object_store, "t")
-    if end != "delete":
-        store.admin.alter_topic("t", publish="iceberg")
-        write(store, 3)
-        store.admin.publish("t")
-        assert keys(store) == [3]
-
-
-@pytest.mark.usefixtures("files_are_objects")
-def test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed(store: Store) -> None:
-    write(store, 1, 2)
-    store.admin.publish("t")
-    store.admin.delete_records({TopicPartition("t", 0): 2})
-    faulty(store).deny("__iceberg/t/")
-
-    vacuum(store, deleted_file_retention_ms=0)
-    faulty(store).heal()
-    kept = keys(store)
-    vacuum(store, deleted_file_retention_ms=0)
-
-    assert kept == [1, 2]
-    assert keys(store) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from deltalake.exceptions import DeltaError
 
 from eoslog import InvalidTopic, Store, TopicConfig, TopicPartition, UnsupportedSchema
 from eoslog.maintenance.key_compaction import compact_keys
-from eoslog.maintenance.vacuum import vacuum
 from tests.delta_logs import rows_by_stream, slot_of
 from tests.unit.maintenance.publication.published_topics import (
     changes,
@@ -26,7 +25,7 @@ from tests.unit.maintenance.publication.published_topics import (
     write,
 )
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
-from tests.unit.support.world import World, faulty
+from tests.unit.support.world import World
 
 
 def test_open_and_aborted_transactions_are_not_in_the_table(store: Store, tmp_path: Path) -> None:
@@ -232,54 +231,6 @@ def test_new_columns_are_new_metadata(store: Store, tmp_path: Path) -> None:
     table = DeltaTable(copy_to(tmp_path, store.object_store, "t"))
     assert [field.name for field in table.schema().fields][:3] == ["key", "text", "more"]
     assert table.to_pyarrow_table()["more"].to_pylist() == [None]
-
-
-def test_a_topic_that_is_created_again_is_another_table(store: Store, tmp_path: Path) -> None:
-    write(store, 1)
-    store.admin.publish("t")
-    first = DeltaTable(copy_to(tmp_path, store.object_store, "t")).metadata().id
-    store.admin.delete_topic("t")
-    create(store)
-    write(store, 2, name="q")
-
-    store.admin.publish("t")
-
-    table = DeltaTable(copy_to(tmp_path, store.object_store, "t"))
-    assert table.metadata().id != first
-    assert keys(store, tmp_path) == [2]
-
-
-@pytest.mark.usefixtures("files_are_objects")
-@pytest.mark.parametrize("end", ["delete", "unpublish"])
-def test_a_table_whose_files_go_becomes_empty_first(store: Store, tmp_path: Path, end: str) -> None:
-    write(store, 1, 2)
-    store.admin.publish("t")
-    if end == "delete":
-        store.admin.delete_topic("t")
-    else:
-        store.admin.alter_topic("t", publish="none")
-        store.admin.delete_records({TopicPartition("t", 0): 2})
-
-    vacuum(store, deleted_file_retention_ms=0)
-
-    assert keys(store, tmp_path) == []
-
-
-@pytest.mark.usefixtures("files_are_objects")
-def test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed(store: Store, tmp_path: Path) -> None:
-    write(store, 1, 2)
-    store.admin.publish("t")
-    store.admin.delete_records({TopicPartition("t", 0): 2})
-    faulty(store).deny("t/_delta_log/")
-
-    vacuum(store, deleted_file_retention_ms=0)
-    kept = keys(store, tmp_path)
-    faulty(store).heal()
-    vacuum(store, deleted_file_retention_ms=0)
-
-    assert kept == [1, 2]
-    assert keys(store, tmp_path) == []
-    assert len([info for info in store.object_store.list("t/") if info.path.endswith("0.parquet")]) == 0
 
 
 @pytest.mark.parametrize(

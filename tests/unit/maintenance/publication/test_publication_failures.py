@@ -12,7 +12,6 @@ import pytest
 from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
 from eoslog.delta import delta_log
 from eoslog.delta.delta_log import DeltaLog
-from eoslog.errors import StoreUnavailable
 from eoslog.maintenance.publication import Publisher
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.storage.object_store import PutOutcome
@@ -20,7 +19,7 @@ from tests.delta_logs import rows_by_stream, versions
 from tests.unit.maintenance.publication.published_topics import create, keys, write
 from tests.unit.support.delta_tables import copy_to, rows_by_delta
 from tests.unit.support.paused_processes import Died, asleep_at, dies_at
-from tests.unit.support.world import World, faulty
+from tests.unit.support.world import World
 
 EARLY = 10
 """The version of the first checkpoint, with ``early_checkpoints``."""
@@ -75,22 +74,6 @@ def test_a_publisher_that_dies_while_it_rewrites_a_truncated_file_leaves_it_to_t
     assert keys(store, tmp_path) == [2]
 
 
-def test_of_two_publishers_at_once_each_version_has_one(world: World, store: Store, tmp_path: Path) -> None:
-    slow = world.process()
-    write(store, 1)
-
-    def meanwhile() -> None:
-        store.admin.publish("t")
-        write(store, 2)
-
-    asleep_at(slow, "delta.version.planned", meanwhile)
-    (found,) = slow.admin.publish("t")
-
-    assert found.version == 1
-    assert keys(store, tmp_path, 0) == [1]
-    assert keys(store, tmp_path, 1) == [1, 2]
-
-
 def test_a_publisher_that_dies_when_another_was_faster_leaves_its_rows_to_the_next(
     world: World, store: Store, tmp_path: Path
 ) -> None:
@@ -110,32 +93,6 @@ def test_a_publisher_that_dies_when_another_was_faster_leaves_its_rows_to_the_ne
 
     assert left == [1]
     assert keys(store, tmp_path) == [1, 2]
-
-
-@pytest.mark.parametrize("lands", [True, False])
-def test_a_version_whose_put_got_no_answer_is_published_once(store: Store, tmp_path: Path, lands: bool) -> None:
-    write(store, 1)
-    faulty(store).lose_one_answer("t/_delta_log/", lands=lands)
-
-    (found,) = store.admin.publish("t")
-
-    assert (found.version, found.files_added) == (0, 1)
-    assert len(list(versions(store.object_store, "t"))) == 1
-    assert keys(store, tmp_path) == [1]
-
-
-@pytest.mark.parametrize("lands", [True, False])
-def test_a_version_whose_outcome_is_unknown_is_published_once(store: Store, tmp_path: Path, lands: bool) -> None:
-    write(store, 1)
-    faulty(store).lose_answers("t/_delta_log/", lands=lands)
-
-    with pytest.raises(StoreUnavailable):
-        store.admin.publish("t")
-    faulty(store).heal()
-    store.admin.publish("t")
-
-    assert len(list(versions(store.object_store, "t"))) == 1
-    assert keys(store, tmp_path) == [1]
 
 
 def test_two_publishers_of_the_same_rows_are_told_apart(world: World, store: Store) -> None:

@@ -40,7 +40,6 @@ def control(offset: int, **values: Any) -> BatchRows:
 
 
 def file_rows(path: str, *batches: BatchRows, length: int = 1, crc32c: int = 0, file_rows: int = 1) -> FileRows:
-    """These batches of a file."""
     names = [field.name for field in fields(BatchRows)]
     together = BatchRows(**{name: np.concatenate([getattr(each, name) for each in batches]) for name in names})
     return FileRows(together, FileReference(path=path, length=length, crc32c=crc32c), file_rows=file_rows)

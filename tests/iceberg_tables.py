@@ -34,7 +34,6 @@ class IcebergVersion:
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """The newest snapshot."""
         (found,) = [each for each in self.metadata["snapshots"] if each["snapshot-id"] == self.snapshot_id]
         return dict(found)
 

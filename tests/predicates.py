@@ -69,8 +69,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a column."""
-
     column: str
     kind: str
     """An operator, or ``<=>``, ``in``, ``between`` or ``null``."""

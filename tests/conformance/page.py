@@ -110,7 +110,6 @@ def unanswered(family: Family, tests: list[CollectedTest]) -> list[int]:
 
 
 def render(tests: list[CollectedTest]) -> str:
-    """The page."""
     return "\n".join([_HEAD, _summary(), *(line for family in FAMILIES for line in _section(family, tests))])
 
 

@@ -21,6 +21,7 @@ from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.store import Store
 from tests.depth import examples
 from tests.unit.support.paused_processes import Died, asleep_at, awake, dies_at
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 IDS = ("a", "b")
@@ -194,9 +195,7 @@ def test_of_many_concurrent_inits_exactly_one_keeps_a_usable_epoch(before: str) 
     store = eoslog.connect(url)
     store.admin.create_topic("t")
     if before != "unknown":
-        earlier = store.producer("tx")
-        earlier.init_transactions()
-        earlier.begin_transaction()
+        earlier = open_transaction(store, "tx")
         if before == "open":
             earlier.send("t", b"earlier")
             earlier.flush()

@@ -13,6 +13,7 @@ from eoslog.producer.producer import Producer
 from eoslog.store import Store
 from tests.unit.support.partitions import epoch_of, partition_of, state_of, write
 from tests.unit.support.paused_processes import Died, asleep_at, dies_at
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, faulty
 
 DAY_MS = 24 * 3600 * 1000
@@ -21,9 +22,7 @@ SLOTS = "__transaction_state/slot/"
 
 def with_a_transaction(store: Store) -> Producer:
     """A producer with a row in both partitions of an open transaction."""
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     for partition in (0, 1):
         producer.send("t", b"v", partition=partition)
     producer.flush()

@@ -12,6 +12,7 @@ from eoslog.state.store_state import TransactionState
 from eoslog.store import Store
 from tests.unit.state.histories import History
 from tests.unit.support.partitions import read, write
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.further("Transaction coordinator")
@@ -32,9 +33,7 @@ def test_the_next_transaction_begins_at_once_when_the_one_before_has_ended(store
 
 def test_a_commit_of_offsets_alone_succeeds_and_one_of_nothing_too(store: Store) -> None:
     """KAFKA-18401."""
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.commit_transaction()
     assert store.admin.describe_transaction("tx").transaction_state == "EMPTY"
 

@@ -8,6 +8,7 @@ from eoslog.log.slot_deletion import delete_old_slots
 from eoslog.read.scan import RowRange
 from eoslog.store import Store
 from tests.unit.support.partitions import partition_of, write
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 MINUTE_MS = 60_000
@@ -37,9 +38,7 @@ def test_a_process_that_finds_the_beginning_of_the_log_gone_knows_the_last_seque
 @pytest.mark.scenario(16)
 def test_the_first_unstable_offset_leads_to_its_row_in_a_file(store: Store) -> None:
     write(store, "t", "commit")
-    producer = store.producer("open")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "open")
     for value in (b"x", b"y", b"z"):
         producer.send("t", value, partition=0)
     producer.flush()

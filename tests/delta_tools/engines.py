@@ -36,7 +36,6 @@ def spark_session() -> SparkSession:
 
 
 def by_delta_rs(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
-    """Read with delta-rs."""
     return _rows(deltalake.DeltaTable(root, version=version).to_pyarrow_table(), columns)
 
 

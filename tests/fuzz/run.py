@@ -31,7 +31,6 @@ _SLOW_S = 20.0
 
 
 def spoilt(kind: str, seed: int) -> bytes:
-    """The input of a seed."""
     chance = random.Random(f"{kind} {seed}")
     bodies = samples()[kind]
     return mutate(chance, chance.choice(bodies), bodies)

@@ -24,6 +24,7 @@ from tests.iceberg_catalog.servers import Gateway, rest_catalog_server
 from tests.s3.servers import ServerMissing
 from tests.unit.support.delta_tables import rows_of_snapshot
 from tests.unit.support.paused_processes import Died, asleep_at, dies_at
+from tests.unit.support.transactions import open_transaction
 
 pytestmark = pytest.mark.clouds
 SCHEMA = pa.schema([("key", pa.int64())])
@@ -89,9 +90,7 @@ def create(store: Store) -> None:
 
 
 def write(store: Store, *keys: int, commit: bool = True) -> None:
-    with store.producer("p") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "p") as producer:
         producer.send_table("t", pa.table({"key": keys}, schema=SCHEMA))
         if commit:
             producer.commit_transaction()

@@ -63,7 +63,6 @@ def snapshot_ids(root: str, options: Mapping[str, str] | None = None) -> dict[in
 def by_pyiceberg(
     root: str, snapshot: int | None, columns: Iterable[str], options: Mapping[str, str] | None = None
 ) -> list[Row]:
-    """Read with PyIceberg."""
     return _rows(static_table(root, options).scan(snapshot_id=snapshot).to_arrow(), columns)
 
 

@@ -14,8 +14,6 @@ from tests.s3.servers import S3_SCRIPT, S3Server, server_of, started_by_script
 
 @dataclass(frozen=True, slots=True)
 class S3Accounts:
-    """The accounts of a server."""
-
     owner: S3Server
     """With the credentials of who may do everything."""
     iam: Any

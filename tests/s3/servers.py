@@ -48,7 +48,6 @@ class S3Server:
         }
 
     def url(self, bucket: str) -> str:
-        """The URL of a bucket."""
         return f"s3://{bucket}"
 
     def behind(self, proxy_url: str) -> S3Server:

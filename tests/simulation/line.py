@@ -39,8 +39,6 @@ class SimulatedQueue(HostQueue):
 
 
 class SimulatedTurn(Turn):
-    """The turn of a process."""
-
     def __init__(self, queue: SimulatedQueue, environment: Environment) -> None:
         super().__init__(queue, environment, None)
         self._line = queue.line

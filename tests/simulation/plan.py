@@ -235,7 +235,6 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int, steps: int) -> Plan:
-        """What a seed plans."""
         chooser = random.Random(f"swarm {seed}")
         return cls(
             seed,

@@ -55,8 +55,6 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence for the checks."""
-
     run: Run
     store: eoslog.Store
     observer: Observer

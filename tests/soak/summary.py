@@ -30,8 +30,6 @@ def verdict_of(contradictions: Mapping[str, Sequence[str]]) -> str:
 
 
 class Summary:
-    """Of one run."""
-
     def __init__(self, run: Run, minutes: float, *, can_fill_disk: bool) -> None:
         self._run = run
         self._minutes = minutes

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import eoslog
 from pyspark_eoslog.pyspark_version import is_at_least
+from tests.unit.support.transactions import open_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +30,7 @@ def make_topics(root: str, config: eoslog.TopicConfig | None = None, **options: 
 
 def produce(store: eoslog.Store, first: int, last: int) -> None:
     """Commit the numbers ``first`` (inclusive) to ``last`` (exclusive) to the topic ``in``, as one transaction."""
-    with store.producer("generator") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "generator") as producer:
         producer.send_table("in", pa.table({"n": pa.array(range(first, last), pa.int64())}, schema=NUMBERS))
         producer.commit_transaction()
 

@@ -11,6 +11,7 @@ import pytest
 import eoslog
 from eoslog.read.scan import Scan
 from tests.spark.streams import make_topics, produce
+from tests.unit.support.transactions import open_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,9 +65,7 @@ def test_each_micro_batch_replaces_the_topic_in_one_slot(
 def test_an_open_transaction_in_the_topic_ends_the_query_until_committed(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
-    with store.producer("corrections") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "corrections") as producer:
         producer.send_table("counts", pa.table({"even": [True], "rows": [99]}, schema=COUNTS))
         producer.flush()
         with pytest.raises(Exception, match=r"EOSLOG_CONCURRENT_TRANSACTIONS.*topic counts.*'corrections'"):

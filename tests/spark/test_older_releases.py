@@ -11,6 +11,7 @@ import pytest
 import eoslog
 from pyspark_eoslog.pyspark_version import is_at_least
 from tests.spark.streams import copy_stream, make_topics, produce
+from tests.unit.support.transactions import open_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,9 +55,7 @@ def test_a_batch_may_be_transaction_consistent(spark: SparkSession, root: str) -
 @BEFORE_4_2
 def test_a_start_beyond_the_visible_rows_is_refused(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
-    with store.producer("open") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "open") as producer:
         producer.send_table("in", pa.table({"n": [1, 2], "_partition": [0, 0]}))
         producer.flush()
         starting = '{"in": {"0": 1, "1": 0}}'

@@ -30,6 +30,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.format.json_values import row_of_json
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, FaultyStore, World
 
 RECORDS = 40
@@ -537,9 +538,7 @@ def test_a_crash_before_the_first_commit_loses_no_record_of_a_group_that_begins_
 
 
 def test_records_of_partitions_without_a_prepared_transaction_are_processed(store: Store, world: World) -> None:
-    other = store.producer("other")
-    other.init_transactions()
-    other.begin_transaction()
+    other = open_transaction(store, "other")
     other.send_offsets_to_transaction({TopicPartition("in", 0): 0}, "g")
     other.prepare_transaction()
     held = store.scan("in", partitions=[0]).record_count

@@ -11,6 +11,7 @@ import pytest
 import eoslog
 import pyspark_eoslog
 from pyspark_eoslog.table import EosLogTable, _options
+from tests.unit.support.transactions import open_transaction
 
 LONGEST = 1_200
 LONG = "x" * 249
@@ -25,9 +26,7 @@ def objects() -> dict[str, Any]:
     admin = store.admin
     admin.create_topic(LONG)
     topic = admin.create_topic("wide", schema=pa.schema([(f"column_{n}", pa.string()) for n in range(300)]))
-    producer = store.producer(LONG)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, LONG)
     pending = producer.send(LONG, value=b"v" * 100_000, key=b"k" * 10_000, headers=[("h", b"h" * 10_000)])
     assert isinstance(pending, Future)
     shown_before = repr(pending)
@@ -119,9 +118,7 @@ def test_a_closed_consumer_says_so() -> None:
 def test_a_failed_future_shows_the_code_of_its_error() -> None:
     store = eoslog.connect("memory://failed")
     store.admin.create_topic("t")
-    with store.producer("etl") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl") as producer:
         future = producer.send("t", b"v")
         producer.abort_transaction()
 

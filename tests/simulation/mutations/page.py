@@ -37,7 +37,6 @@ def recorded() -> dict[str, Recorded]:
 
 
 def recorded_of(name: str, catch: Catch) -> Recorded:
-    """A catch as the page has it."""
     error = re.sub(r"\[EOSLOG_\w+\] ", "", catch.error).replace("|", "/")
     if len(error) > _LONGEST_ERROR:
         error = error[:_LONGEST_ERROR] + " …"

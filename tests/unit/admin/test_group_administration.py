@@ -14,6 +14,7 @@ from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.reading import send
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty
 
 T0 = TopicPartition("t", 0)
@@ -22,9 +23,7 @@ T1 = TopicPartition("t", 1)
 
 def hold_back(store: Store, *values: bytes) -> None:
     """An open transaction in partition 0."""
-    producer = store.producer("open")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "open")
     for value in values:
         producer.send("t", value, partition=0)
     producer.flush()

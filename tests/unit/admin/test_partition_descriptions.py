@@ -7,6 +7,7 @@ import pytest
 import eoslog
 from eoslog import TopicConfig, TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 
@@ -43,9 +44,7 @@ def test_sealed_and_active_segments_count() -> None:
 
 def test_an_open_transaction_is_counted_and_holds_the_last_stable_offset() -> None:
     store = store_with(1)
-    producer = store.producer("open")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "open")
     producer.send("t", b"1", partition=0)
     producer.flush()
 

@@ -16,6 +16,7 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.store import Store
 from tests.unit.support.paused_processes import Died, Mortal
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.struct([("x", pa.int64())]))])
@@ -149,9 +150,7 @@ def test_a_consumer_is_handed_new_columns_from_its_next_plan_on(store: Store, wo
 
 def test_a_writer_that_does_not_know_of_new_columns_goes_on(store: Store, world: World) -> None:
     other = world.process()
-    producer = other.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(other, "tx")
     producer.send_table("c", pa.Table.from_pylist([row(4)]))
     widened(store)
     producer.send_table("c", pa.Table.from_pylist([row(5)]))
@@ -163,9 +162,7 @@ def test_a_writer_that_does_not_know_of_new_columns_goes_on(store: Store, world:
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_an_unknown_column_makes_a_producer_look_at_the_topic_again(store: Store, world: World, staged: bool) -> None:
-    producer = world.process().producer("tx", staged=staged)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(world.process(), "tx", staged=staged)
     producer.send_table("c", pa.Table.from_pylist([row(4)]))
     with pytest.raises(errors.SchemaMismatch, match=r"'note'.*not in the topic"):
         producer.send_table("c", pa.Table.from_pylist([NEW]))

@@ -11,6 +11,7 @@ from eoslog.admin.topic_admin import parsed_settings
 from eoslog.state.entries import TopicConfig
 from eoslog.state.features import STATISTICS_COLUMNS
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 
@@ -154,9 +155,7 @@ def test_a_topic_that_is_not_there_is_not_changed(store: Store) -> None:
 
 
 def test_only_the_next_transaction_has_partitions_added_during_this_one(store: Store, world: World) -> None:
-    producer = store.producer("etl")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl")
     producer.send("t", b"before", partition=0)
     world.process().admin.create_partitions("t", 3)
     producer.flush()

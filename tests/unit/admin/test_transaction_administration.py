@@ -23,7 +23,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import TransactionPrepared
 from eoslog.store import Store
 from tests.unit.support.partitions import write
-from tests.unit.support.transactions import begun
+from tests.unit.support.transactions import begun, open_transaction
 from tests.unit.support.world import World
 
 
@@ -383,9 +383,7 @@ def test_the_stores_longest_timeout_is_checked_when_a_producer_is_initialized(st
     store.admin.alter_store(max_transaction_timeout_ms=an_hour_ms)
 
     other = world.process()
-    producer = other.producer("long", transaction_timeout_ms=an_hour_ms)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(other, "long", transaction_timeout_ms=an_hour_ms)
     producer.send("t", b"v")
     producer.flush()
     world.pass_time(an_hour_ms - 1_000)

@@ -21,7 +21,6 @@ MACHINE = {"Processor": "a processor", "Cores": "2"}
 
 
 def recorded(values: Mapping[str, list[float]], metric: str = TIME, case: str = "write") -> Results:
-    """The results of a part with one case and one metric."""
     results = Results("batch-local", "smoke", {"rows": "10"})
     for system, each in values.items():
         for value in each:

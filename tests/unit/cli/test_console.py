@@ -14,6 +14,7 @@ import eoslog
 from eoslog.cli import console
 from eoslog.storage.environment import Environment
 from tests.unit.cli.command import Command
+from tests.unit.support.transactions import open_transaction
 
 ALL = ("--from-beginning", "--timeout", "0")
 
@@ -169,9 +170,7 @@ def test_a_row_unlike_the_topic_s_is_named_by_its_line(command: Command, line: s
 
 
 def test_aborted_records_show_under_read_uncommitted_only(command: Command, store: eoslog.Store) -> None:
-    with store.producer("x") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "x") as producer:
         producer.send("t", b"aborted")
         producer.flush()
         producer.abort_transaction()
@@ -260,9 +259,7 @@ def test_a_group_commits_the_partitions_that_no_prepared_transaction_keeps_it_fr
     command.ok("topics", "create", "two", "--partitions", "2")
     command.ok("console", "produce", "two", "--partition", "0", text="a\n")
     command.ok("console", "produce", "two", "--partition", "1", text="b\n")
-    producer = store.producer("x")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "x")
     producer.send_offsets_to_transaction({eoslog.TopicPartition("two", 0): 1}, "g")
     producer.prepare_transaction()
     consume = ("console", "consume", "two", "--group", "g", "--from-beginning", "--timeout", "0.2")

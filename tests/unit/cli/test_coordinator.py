@@ -16,6 +16,7 @@ from eoslog.maintenance.coordinator import STEPS, Coordinator
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.object_store import StoredObject
 from tests.unit.cli.command import Command
+from tests.unit.support.transactions import open_transaction
 
 ALL = [step.name for step in STEPS]
 _TIMEOUT_MS = 300
@@ -27,9 +28,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def leave_open(store: eoslog.Store, transactional_id: str) -> None:
     """A transaction that timed out, after the record that began it: any record aborts what is overdue."""
-    producer = store.producer(transactional_id, transaction_timeout_ms=_TIMEOUT_MS)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, transactional_id, transaction_timeout_ms=_TIMEOUT_MS)
     producer.send("t", b"open")
     producer.flush()
     time.sleep(2 * _TIMEOUT_MS / 1000)
@@ -204,9 +203,7 @@ def test_with_append_listen_it_appends_for_writers_until_sigterm(command: Comman
     try:
         while store.log.read(lambda state, slot: store.log.replica.append_service) is None:
             time.sleep(0.02)
-        producer = store.producer("tx", staged=True)
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = open_transaction(store, "tx", staged=True)
         producer.send("t", b"one")
         producer.commit_transaction()
         assert store.log.appender.counts.by_others == 1

@@ -15,6 +15,7 @@ from eoslog.main import cli
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.partition_state import AbortedTransaction
 from tests.unit.cli.command import Command
+from tests.unit.support.transactions import open_transaction
 
 
 @pytest.fixture
@@ -31,9 +32,7 @@ def store(command: Command) -> eoslog.Store:
             producer.flush()
             end()
     Coordinator(store).seal()
-    producer = store.producer("etl-2")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl-2")
     producer.send("t", b"open")
     producer.flush()
     return store
@@ -331,9 +330,7 @@ def test_a_corrupt_file_is_an_error_and_the_next_one_is_printed(tmp_path: Path) 
 def test_long_lists_and_texts_are_cut_for_people_only(command: Command) -> None:
     store = eoslog.connect(command.url)
     store.admin.create_topic("t", partitions=20)
-    with store.producer("x" * 500, staged=True) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "x" * 500, staged=True) as producer:
         for partition in range(20):
             producer.send("t", b"v", partition=partition)
         producer.commit_transaction()

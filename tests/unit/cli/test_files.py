@@ -21,6 +21,7 @@ from eoslog.cli import table_files
 from eoslog.cli.rendering import progress
 from tests.depth import examples, sweep
 from tests.unit.cli.command import Command
+from tests.unit.support.transactions import open_transaction
 
 SCHEMA = pa.schema(
     [
@@ -54,9 +55,7 @@ NESTED = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("place
 
 
 def write(store: eoslog.Store, topic: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    with store.producer("writer") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "writer") as producer:
         producer.send_table(topic, pa.Table.from_pylist(rows, schema=schema))
         producer.commit_transaction()
 
@@ -145,9 +144,7 @@ def test_csv_has_no_nested_columns_and_says_what_helps(command: Command, store: 
 def test_an_export_shows_the_newest_slot_or_a_chosen_one(command: Command, store: eoslog.Store, tmp_path: Path) -> None:
     slots = []
     for value in (b"1", b"2"):
-        with store.producer("etl") as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
+        with open_transaction(store, "etl") as producer:
             producer.send("t", value)
             producer.commit_transaction()
         slots.append(store.read(lambda state, slot: slot))

@@ -11,12 +11,11 @@ from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.state.transaction_requests import TransactionContent
 from tests.requests import Applying
 from tests.unit.cli.command import Command
+from tests.unit.support.transactions import open_transaction
 
 
 def commit(store: eoslog.Store, *values: bytes, name: str = "etl", version: int | None = None) -> None:
-    with store.producer(name) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, name) as producer:
         for value in values:
             producer.send("t", value)
         producer.commit_transaction(version=version)
@@ -52,9 +51,7 @@ def test_programs_get_every_field(command: Command, store: eoslog.Store) -> None
 def test_transactional_id_aborts_and_limit_choose(command: Command, store: eoslog.Store) -> None:
     for name in ("x", "y", "x"):
         commit(store, b"v", name=name)
-    with store.producer("x") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "x") as producer:
         producer.send("t", b"aborted")
         producer.flush()
 

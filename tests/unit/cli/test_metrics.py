@@ -6,13 +6,12 @@ from dataclasses import fields
 
 import eoslog
 from tests.unit.cli.command import Command
+from tests.unit.support.transactions import open_transaction
 
 
 def test_metrics_are_told_as_json_and_as_text(command: Command, store: eoslog.Store) -> None:
     store.admin.create_topic("quiet")
-    producer = store.producer("etl-1")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl-1")
     producer.send("t", b"open")
     producer.flush()
 

@@ -12,6 +12,7 @@ import pytest
 
 import eoslog
 from eoslog.cli.schemas import write_schemas
+from tests.unit.support.transactions import open_transaction
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 
@@ -38,9 +39,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             producer.flush()
             producer.send_offsets_to_transaction({eoslog.TopicPartition("records", 0): 1}, "group")
             ends_in()
-    with store.producer(transactional_id="staged", staged=True) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, transactional_id="staged", staged=True) as producer:
         producer.send("records", b"value")
         producer.send_offsets_to_transaction({eoslog.TopicPartition("records", 0): 1}, "group")
         producer.complete_transaction(producer.prepare_transaction())

@@ -16,6 +16,7 @@ import eoslog
 from eoslog.cli.rendering import Columns, Title, as_object, duration_shown, shown_as, size_shown, time_shown
 from eoslog.cli.tables import fact_lines, table_lines
 from tests.unit.cli.command import Command
+from tests.unit.support.transactions import open_transaction
 
 WIDTH = 80
 LONG_ID = "spark-job-0f3c9a7e-4d2b-4c1e-9a7f-0123456789ab/17"
@@ -70,14 +71,10 @@ def hostile(command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPat
                 for topic in ("t", LONG_TOPIC, "compacted"):
                     producer.send(topic, b"v", key=b"k")
                 producer.commit_transaction()
-    open_one = store.producer(LONG_ID)
-    open_one.init_transactions()
-    open_one.begin_transaction()
+    open_one = open_transaction(store, LONG_ID)
     open_one.send("t", b"open")
     open_one.flush()
-    aborted = store.producer("aborted")
-    aborted.init_transactions()
-    aborted.begin_transaction()
+    aborted = open_transaction(store, "aborted")
     aborted.send("t", b"aborted")
     aborted.flush()
     aborted.abort_transaction()

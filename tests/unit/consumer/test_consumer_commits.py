@@ -13,6 +13,7 @@ from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.reading import T0, T1, assigned, send, taken
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty
 
 
@@ -173,9 +174,7 @@ def test_a_number_of_numpys_names_a_partition_in_every_call(store: Store) -> Non
     ids=str,
 )
 def test_offsets_of_a_transaction_name_their_group(store: Store, group: Any) -> None:
-    producer = store.producer("x")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "x")
 
     with pytest.raises(errors.InvalidRequest, match=r"group|member"):
         producer.send_offsets_to_transaction({T0: 1}, group)

@@ -7,6 +7,7 @@ import pytest
 from eoslog import errors
 from eoslog.store import Store
 from tests.unit.support.reading import T0, T1, assigned, send, taken, transaction
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, faulty
 
 
@@ -57,9 +58,7 @@ def test_a_row_of_an_open_transaction_tells_that_it_is_not_decided(store: Store)
 
 @pytest.mark.scenario(128)
 def test_a_consumer_ends_a_dead_producers_transaction_that_hides_rows(store: Store, world: World) -> None:
-    dead = world.process().producer("dead", transaction_timeout_ms=10_000)
-    dead.init_transactions()
-    dead.begin_transaction()
+    dead = open_transaction(world.process(), "dead", transaction_timeout_ms=10_000)
     dead.send("t", b"dead", partition=0)
     dead.flush()
     transaction(store, "commit", b"stuck")

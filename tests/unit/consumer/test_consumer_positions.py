@@ -11,6 +11,7 @@ from eoslog.errors import InvalidRequest
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.reading import T0, T1, assigned, send, taken, transaction
+from tests.unit.support.transactions import open_transaction
 
 # Where to begin
 
@@ -96,9 +97,7 @@ def test_a_partition_that_is_not_assigned_cannot_be_moved(store: Store, call: st
 def test_offsets_are_found_by_time_among_visible_rows(store: Store) -> None:
     for moment in (1000, 3000, 2000):
         send(store, b"v", timestamp=moment)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"undecided", partition=0, timestamp=9000)
     producer.flush()
     consumer = store.consumer()

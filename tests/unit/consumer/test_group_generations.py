@@ -9,6 +9,7 @@ from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.groups import T0, T1, member, members, send
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 
@@ -61,9 +62,7 @@ def test_a_member_commits_after_another_joined_or_left_before_it_polls(store: St
 @pytest.mark.parametrize("evicted", [True, False])
 def test_a_transaction_of_an_evicted_consumer_can_only_be_aborted(store: Store, world: World, evicted: bool) -> None:
     zombie = member(world)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"out")
     producer.send_offsets_to_transaction({T1: 5}, zombie.group_metadata())
     if evicted:
@@ -81,9 +80,7 @@ def test_a_transaction_of_an_evicted_consumer_can_only_be_aborted(store: Store, 
 
 def test_a_transaction_commits_although_another_member_joined(store: Store, world: World) -> None:
     consumer = member(world)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"out")
     producer.send_offsets_to_transaction({T0: 5, T1: 6}, consumer.group_metadata())
     member(world)
@@ -98,9 +95,7 @@ def transaction_over_a_rebalance(
 ) -> Producer:
     """A transaction with offsets from before and after the time in which another member had partition 1."""
     consumer = member(world)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"out")
     producer.send_offsets_to_transaction({earlier: 5}, consumer.group_metadata())
     other = member(world)
@@ -145,9 +140,7 @@ def test_offsets_of_a_topic_are_not_taken_for_those_of_its_successor(store: Stor
     store.admin.delete_topic("t")
     store.admin.create_topic("t", partitions=2)
     send(store, b"new", b"newer")
-    producer = store.producer("etl", staged=staged)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl", staged=staged)
 
     with pytest.raises(errors.UnknownTopicOrPartition, match="created again since its records were read"):
         producer.send_offsets_to_transaction({T0: 1}, consumer.group_metadata())

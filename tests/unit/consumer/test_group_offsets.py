@@ -18,6 +18,7 @@ from eoslog.producer.producer import Producer
 from eoslog.session.positions import GroupMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 FOO_0, FOO_1, BAR_0, BAR_1 = (TopicPartition(topic, partition) for topic in ("foo", "bar") for partition in (0, 1))
@@ -40,9 +41,7 @@ def store(world: World) -> Store:
 
 def sending(store: Store, offsets: dict[TopicPartition, int], name: str = "tx", group: str = "g") -> Producer:
     """A producer with a transaction that is open, and offsets in it."""
-    producer = store.producer(name)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, name)
     producer.send_offsets_to_transaction(offsets, group)
     return producer
 

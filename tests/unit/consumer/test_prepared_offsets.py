@@ -12,6 +12,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import AddedToTransaction
 from eoslog.state.transaction_requests import AddToTransaction, EndTransaction, InitProducerId, end_request
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.two_phase import PLACE, begun
 from tests.unit.support.world import World
 
@@ -23,9 +24,7 @@ def test_a_consumer_waits_where_its_offset_is_prepared_and_reads_on_from_there(s
         for number in range(10):
             writer.send("t", b"%d" % number, partition=partition)
     writer.flush()
-    producer = store.producer("tx", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=True)
     producer.send_offsets_to_transaction({PLACE: 7}, "g")
     prepared = producer.prepare_transaction()
     consumer = world.process().consumer("g", auto_offset_reset="earliest")
@@ -42,9 +41,7 @@ def test_a_consumer_waits_where_its_offset_is_prepared_and_reads_on_from_there(s
 
 def test_a_committed_offset_that_a_prepared_transaction_may_change_is_refused(store: Store) -> None:
     """Else it would read and commit again what the prepared transaction has read."""
-    producer = store.producer("tx", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=True)
     producer.send_offsets_to_transaction({PLACE: 7}, "g")
     prepared = producer.prepare_transaction()
     other = TopicPartition("t", 1)

@@ -10,6 +10,7 @@ from eoslog import errors
 from eoslog.consumer.consumer import Consumer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 T0 = TopicPartition("t", 0)
@@ -85,9 +86,7 @@ def test_a_member_whose_place_another_has_taken_is_fenced_for_good(store: Store,
 
 def test_a_transaction_of_a_fenced_member_is_refused_and_can_be_aborted(store: Store, world: World) -> None:
     old = member(world, "i1")
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"out")
     producer.send_offsets_to_transaction({T0: 5}, old.group_metadata())
     new = member(world, "i1")

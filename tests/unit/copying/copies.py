@@ -15,6 +15,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import StoredObject
 from eoslog.verification.findings import Kind
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import FaultyStore, ManualEnvironment, World
 from tests.unit.verification.histories import faults
 
@@ -137,14 +138,10 @@ def another_busy_store(world: World) -> Store:
         world.pass_time(10)
     Coordinator(store).seal()
     store.admin.compact_keys("k")
-    waiting = store.producer("waiting", transaction_timeout_ms=60_000)
-    waiting.init_transactions()
-    waiting.begin_transaction()
+    waiting = open_transaction(store, "waiting", transaction_timeout_ms=60_000)
     waiting.send("t", b"open", partition=1)
     waiting.flush()
-    prepared = store.producer("prepared", staged=True)
-    prepared.init_transactions()
-    prepared.begin_transaction()
+    prepared = open_transaction(store, "prepared", staged=True)
     prepared.send("t", b"prepared", partition=0)
     prepared.prepare_transaction()
     return store

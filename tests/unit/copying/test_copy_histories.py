@@ -15,6 +15,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.store_state import StoreState
 from tests.depth import examples
 from tests.unit.copying.copies import Place, check_copy, state_of
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 from tests.unit.verification.histories import COLUMNS, commit_staged, rows
 
@@ -52,9 +53,7 @@ class History:
 
     def _producer(self, name: str) -> Any:
         if name not in self._producers:
-            producer = self.store.producer(name, staged=name == "staged", prepared_timeout_ms=None)
-            producer.init_transactions()
-            producer.begin_transaction()
+            producer = open_transaction(self.store, name, staged=name == "staged", prepared_timeout_ms=None)
             self._producers[name] = producer
         return self._producers[name]
 

@@ -15,6 +15,7 @@ from eoslog.storage.object_store import ObjectInfo
 from tests.depth import sweep
 from tests.unit.copying.copies import Place, another_busy_store, busy_store, check_copy, rewrite_everything, state_of
 from tests.unit.support.paused_processes import Died
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, faulty
 
 POINTS = (
@@ -141,9 +142,7 @@ def test_a_copy_that_is_overtaken_at_any_point_is_one_slot(point: str) -> None:
             rewrite_everything(world.process(), world)
             slots.append(world.process().admin.copy(place.process()).slot)
             used = place.process()
-            etl = used.producer("etl")
-            etl.init_transactions()
-            etl.begin_transaction()
+            etl = open_transaction(used, "etl")
             etl.send("t", b"in the copy", partition=0)
             etl.commit_transaction()
 

@@ -30,6 +30,7 @@ from eoslog.storage.object_store import ObjectStore, PutOutcome
 from eoslog.verification.findings import Kind
 from tests.depth import sweep
 from tests.unit.copying.copies import Place, busy_store, check_copy, rewrite_everything, state_of
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 from tests.unit.verification.histories import small_history
 
@@ -77,9 +78,7 @@ def test_a_copy_continues_as_the_source_would(source: Store, place: Place, world
     source.admin.copy(place.process())
     target = place.process()
 
-    etl = target.producer("etl")
-    etl.init_transactions()
-    etl.begin_transaction()
+    etl = open_transaction(target, "etl")
     etl.send("t", b"further", partition=0)
     etl.commit_transaction()
     consumer = target.consumer("g", auto_offset_reset="earliest")

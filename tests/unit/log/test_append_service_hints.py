@@ -190,7 +190,6 @@ class ServiceOfALog(AppendService):
 
 
 def asking(*requests: PendingRequest) -> list[_Waiting]:
-    """A writer that waits for a service."""
     return [_Waiting(Message(name="ab" * 16, slot=0, requests=requests), 1, cast(Any, None))]
 
 

@@ -16,7 +16,18 @@ from eoslog.log.log import Log
 from eoslog.log.slots import IncludedRequest, SlotRecord, encode_line, slot_path
 from tests.unit.log.ledger import Ledger, SharedAdd, add, add_once, shared_add
 from tests.unit.log.queueing import await_queued, held
-from tests.unit.log.turns import SENT, ScriptedQueue, append_for, at, message_of, queued, record, request_names, share
+from tests.unit.log.turns import (
+    SENT,
+    ScriptedQueue,
+    append_for,
+    at,
+    message_of,
+    queued,
+    queued_beside_another,
+    record,
+    request_names,
+    share,
+)
 from tests.unit.log.world import Fault, World, environment, names, script
 from tests.unit.support.recorded import Recorded, attributes
 
@@ -107,10 +118,7 @@ def test_one_record_holds_several_processes_requests_and_each_learns_its_slot() 
 
 
 def test_the_span_of_a_request_that_another_process_has_appended_says_so(recorded: Recorded) -> None:
-    world = World()
-    holder = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, holder, log, queue = queued_beside_another()
     queue.while_waiting = lambda: append_for(holder, queue.sent)
 
     slot = share(log, "x")
@@ -125,10 +133,7 @@ def test_the_span_of_a_request_that_another_process_has_appended_says_so(recorde
 
 
 def test_the_threads_of_a_process_learn_their_outcomes_one_by_one() -> None:
-    world = World()
-    holder = world.created()
-    log = world.process()
-    queue = queued(log)
+    world, holder, log, queue = queued_beside_another()
     queue.while_waiting = lambda: append_for(holder, queue.sent)
     told: dict[str, int] = {}
     threads = [threading.Thread(target=lambda name=name: told.update({name: share(log, name)})) for name in "xyz"]  # type: ignore[misc]
@@ -211,10 +216,7 @@ def test_a_writer_whose_time_is_up_learns_its_request_may_land(world: World) -> 
 
 
 def test_a_request_given_up_and_landed_is_found_by_its_id() -> None:
-    world = World()
-    holder = world.created()
-    log = world.process()
-    queue = queued(log)
+    world, holder, log, queue = queued_beside_another()
     queue.while_waiting = passing_time(world, queue)
     with pytest.raises(CommitStateUnknown) as caught:
         share(log, "x", timeout_ms=LONG_MS)
@@ -244,10 +246,7 @@ def test_an_unanswered_put_of_the_own_record_leaves_the_request_unknown(world: W
 
 
 def test_a_reopened_replica_looks_for_its_request_in_the_skipped_records() -> None:
-    world = World()
-    holder = world.created()
-    log = world.process()
-    queue = queued(log)
+    world, holder, log, queue = queued_beside_another()
 
     def another_appends_and_the_replica_is_opened_again() -> None:
         append_for(holder, queue.sent)
@@ -262,10 +261,7 @@ def test_a_reopened_replica_looks_for_its_request_in_the_skipped_records() -> No
 
 
 def test_a_skipped_record_that_is_gone_leaves_the_outcome_lost() -> None:
-    world = World()
-    holder = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, holder, log, queue = queued_beside_another()
 
     def another_appends_and_its_record_goes() -> None:
         slot = append_for(holder, queue.sent)

@@ -22,6 +22,7 @@ from tests.unit.log.turns import (
     die,
     message_of,
     queued,
+    queued_beside_another,
     record,
     request_names,
     share,
@@ -32,10 +33,7 @@ TAIL = 64 << 10
 
 
 def test_the_process_that_has_the_turn_appends_what_it_was_sent() -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    world, other, log, queue = queued_beside_another()
     told: list[int] = []
     queue.while_waiting = lambda: told.append(append_for(other, queue.sent))
 
@@ -160,10 +158,7 @@ def test_records_of_another_log_are_passed_over() -> None:
 
 
 def test_processes_are_answered_after_their_requests_were_appended() -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, other, log, queue = queued_beside_another()
     queue.while_waiting = lambda: append_for(other, queue.sent)
 
     share(log, "x")
@@ -174,10 +169,7 @@ def test_processes_are_answered_after_their_requests_were_appended() -> None:
 
 
 def test_a_process_whose_request_was_appended_before_its_turn_puts_nothing() -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    world, other, log, queue = queued_beside_another()
     queue.while_asking = lambda: append_for(other, queue.sent)
 
     slot = share(log, "x")
@@ -248,10 +240,7 @@ def test_only_a_process_whose_message_was_sent_reads_the_log_before_each_wait(re
 
 def test_a_process_of_which_a_part_was_appended_waits_for_its_turn_without_a_message() -> None:
     """Each message would be answered at once, so its process would get a turn only after a second."""
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, other, log, queue = queued_beside_another()
     queue.waits, queue.answers = 2, True
     told: list[str] = []
     shared = threading.Thread(target=lambda: (share(log, "x"), told.append("x")))
@@ -280,10 +269,7 @@ def test_a_process_of_which_a_part_was_appended_waits_for_its_turn_without_a_mes
 def test_a_process_whose_requests_were_appended_after_a_lost_race_does_not_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, other, log, queue = queued_beside_another()
     queue.is_first = True
     script(log).before.extend([lambda: other.append(add("a")), lambda: other.append(add("b"))])
     pauses: list[int] = []
@@ -325,10 +311,7 @@ def test_a_refused_request_that_was_sent_is_refused_by_its_own_process() -> None
 
 
 def test_a_message_whose_request_a_record_has_is_passed_over() -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    world, other, log, queue = queued_beside_another()
     share(log, "x")
 
     slot = append_for(other, queue.sent)
@@ -423,10 +406,7 @@ def test_a_put_without_an_answer_hands_over_nothing_and_leaves_one_copy() -> Non
 
 
 def test_a_process_that_is_interrupted_in_the_queue_reports_an_unknown_outcome() -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, other, log, queue = queued_beside_another()
 
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -454,10 +434,7 @@ def test_without_others_a_commit_is_one_put() -> None:
 
 
 def test_a_request_in_anothers_record_is_acknowledged_only_when_durable() -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, other, log, queue = queued_beside_another()
     queue.while_waiting = lambda: append_for(other, queue.sent)
     durable: list[str] = []
     script(log).make_durable = durable.append  # type: ignore[method-assign]
@@ -468,10 +445,7 @@ def test_a_request_in_anothers_record_is_acknowledged_only_when_durable() -> Non
 
 
 def test_a_record_that_cannot_be_made_durable_is_not_acknowledged() -> None:
-    world = World()
-    other = world.created()
-    log = world.process()
-    queue = queued(log)
+    _, other, log, queue = queued_beside_another()
     queue.while_waiting = lambda: append_for(other, queue.sent)
 
     def failing(path: str) -> None:

@@ -132,6 +132,13 @@ def queued(log: Log[Ledger], *, is_crowded: bool = True) -> ScriptedQueue:
     return queue
 
 
+def queued_beside_another() -> tuple[World, Log[Ledger], Log[Ledger], ScriptedQueue]:
+    """Return a world and the logs of two processes. The turn of the second one does not come in the returned queue."""
+    world = World()
+    other, log = world.created(), world.process()
+    return world, other, log, queued(log)
+
+
 def append_for(log: Log[Ledger], messages: Sequence[bytes], name: str = "other") -> int:
     """Let a process append a name in its turn, and what others have sent to it. Return the slot."""
     queue = queued(log)

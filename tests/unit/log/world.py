@@ -171,7 +171,6 @@ class World:
         return Log(store, LedgerMachine(), environment, LogConfig(**config))
 
     def process_that_read(self, **config: Any) -> Log[Ledger]:
-        """A new process that has read the log."""
         process = self.process(**config)
         names(process)
         return process

@@ -44,6 +44,5 @@ def connected(request: pytest.FixtureRequest, patient_writers: None, tmp_path: P
 
 @pytest.fixture
 def service(connected: Callable[[], Store]) -> Iterator[AppendService]:
-    """A service that is announced."""
     with running(connected) as found:
         yield found

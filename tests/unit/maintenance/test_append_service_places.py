@@ -11,6 +11,7 @@ from eoslog.errors import InvalidOption
 from eoslog.maintenance.append_service import AppendService
 from eoslog.store import Store
 from tests.unit.maintenance.append_services import await_announcement
+from tests.unit.support.transactions import open_transaction
 
 
 def connected(path: Path) -> Store:
@@ -26,9 +27,7 @@ def made(path: Path) -> Store:
 
 
 def commit(store: Store, value: bytes) -> None:
-    producer = store.producer("tx", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=True)
     producer.send("t", value, partition=0)
     producer.commit_transaction()
 

@@ -12,7 +12,7 @@ from eoslog.log.slots import records_backwards
 from eoslog.state import transaction_requests
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.unit.support.transactions import begun
+from tests.unit.support.transactions import begun, open_transaction
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 PLACE = TopicPartition("t", 0)
@@ -42,9 +42,7 @@ def eager_flush(store: Store) -> None:
 
 
 def staged_commit(store: Store) -> None:
-    producer = store.producer("another", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "another", staged=True)
     producer.send("t", b"more", partition=1)
     producer.commit_transaction()
 
@@ -95,9 +93,7 @@ def test_overdue_transactions_that_make_a_record_too_large_hinder_no_append(
     monkeypatch.setattr(next_record, "LARGEST_RECORD_BYTES", 12_000)
     store.admin.create_topic("wide", partitions=60)
     for number in range(3):
-        dead = store.producer(f"dead{number}", transaction_timeout_ms=60_000)
-        dead.init_transactions()
-        dead.begin_transaction()
+        dead = open_transaction(store, f"dead{number}", transaction_timeout_ms=60_000)
         for partition in range(60):
             dead.send("wide", b"v", partition=partition)
             if partition % 10 == 9:

@@ -24,6 +24,7 @@ from tests.unit.maintenance.publication.published_topics import changes, newest
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 from tests.unit.support.partitions import partition_of, read
 from tests.unit.support.readers import consumed
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import ManualEnvironment, World
 
 PLACES = {
@@ -148,9 +149,7 @@ def test_reads_of_commits_and_of_the_past_report_the_loss(store: Store) -> None:
 
 
 def test_rows_of_an_open_transaction_are_skipped_after_its_end(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"0", partition=0)
     producer.flush()
     damage(store, batches(store)[0])

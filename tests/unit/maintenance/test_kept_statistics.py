@@ -19,6 +19,7 @@ from eoslog.state.transaction_requests import TransactionContent, end_request, p
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from tests.unit.state.histories import History
+from tests.unit.support.transactions import open_transaction
 
 SCHEMA = pa.schema([("carrier", pa.string()), ("miles", pa.int64())])
 FIRST = '{"carrier":[0,"B6","UA"],"miles":[0,719,1400]}'
@@ -37,9 +38,7 @@ def store_with(objects: MemoryStore, **config: object) -> Store:
 
 
 def write(store: Store, rows: dict[str, list[object]], *, staged: bool = False) -> None:
-    with store.producer("etl", staged=staged) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl", staged=staged) as producer:
         producer.send_table("flights", pa.table(rows, schema=SCHEMA))
         producer.commit_transaction()
 

@@ -21,6 +21,7 @@ from eoslog.maintenance.vacuum import vacuum
 from tests.delta_logs import versions
 from tests.unit.support.delta_tables import row_places
 from tests.unit.support.paused_processes import asleep_at
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, faulty
 
 COLUMNS = pa.schema([("key", pa.int64())])
@@ -33,9 +34,7 @@ def create(store: Store, topic: str, config: TopicConfig = REMOVING) -> None:
 
 
 def write(store: Store, topic: str, *keys: int, commit: bool = True) -> None:
-    producer = store.producer(f"writer of {topic}")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, f"writer of {topic}")
     producer.send_table(topic, pa.table({"key": keys}, schema=COLUMNS))
     producer.flush()
     (producer.commit_transaction if commit else producer.abort_transaction)()

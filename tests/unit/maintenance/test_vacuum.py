@@ -27,6 +27,7 @@ from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound, StoredObject
 from tests.requests import Applying
 from tests.unit.support.clock import Clock
+from tests.unit.support.transactions import open_transaction
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -55,9 +56,7 @@ def _produce(store: Store, count: int) -> None:
 
 def _orphan(store: Store) -> str:
     """Upload a file that no entry names, as a task that died does."""
-    producer = store.producer("dead", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "dead", staged=True)
     producer.send("t", b"orphan")
     before = _paths(store)
     producer.flush()
@@ -121,9 +120,7 @@ def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: Cloc
 
 @pytest.mark.usefixtures("files_are_objects")
 def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Store, clock: Clock) -> None:
-    slow = store.producer("slow", staged=True)
-    slow.init_transactions()
-    slow.begin_transaction()
+    slow = open_transaction(store, "slow", staged=True)
     slow.send("t", b"late")
     slow.flush()
     clock.now_ms += 8 * DAY_MS
@@ -383,9 +380,7 @@ def test_vacuum_keeps_objects_that_are_not_the_stores(store: Store, clock: Clock
 
 
 def test_one_answer_dated_far_ahead_expires_and_deletes_nothing_early(store: Store, clock: Clock) -> None:
-    slow = store.producer("slow", staged=True)
-    slow.init_transactions()
-    slow.begin_transaction()
+    slow = open_transaction(store, "slow", staged=True)
     slow.send("t", b"staged")
     slow.flush()
     _produce(store, 2)

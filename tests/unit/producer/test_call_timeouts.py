@@ -10,6 +10,7 @@ from eoslog import errors
 from eoslog.producer.producer import Producer
 from eoslog.store import Store
 from tests.unit.support.reading import T0
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, faulty, values
 
 CALLS: dict[str, Callable[[Producer, float], object]] = {
@@ -44,9 +45,7 @@ def test_a_call_ends_after_its_own_timeout_and_may_be_repeated(
 @pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("call", CALLS)
 def test_without_a_limit_a_call_waits_for_as_long_as_it_takes(store: Store, world: World, call: str) -> None:
-    producer = store.producer("tx", max_block_ms=1_000, delivery_timeout_ms=10**9)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", max_block_ms=1_000, delivery_timeout_ms=10**9)
     producer.send("t", b"v")
     faulty(store).go_down()
     since = world.time_ms

@@ -19,6 +19,7 @@ from eoslog.storage.memory_store import MemoryStore
 from tests.depth import sweep
 from tests.unit.support.clock import Clock
 from tests.unit.support.paused_processes import Died, Mortal
+from tests.unit.support.transactions import open_transaction
 
 DAY_MS = 24 * 3600 * 1000
 POINTS = (
@@ -143,9 +144,7 @@ def _client_life(store: Store, clock: Clock) -> None:
             newcomer.subscribe("in")
             newcomer.poll(0)
             consumer.poll(0)
-    left_open = store.producer("left open")
-    left_open.init_transactions()
-    left_open.begin_transaction()
+    left_open = open_transaction(store, "left open")
     left_open.send("scratch", b"never to be seen")
     left_open.flush()
     store.admin.abort_transaction("left open")

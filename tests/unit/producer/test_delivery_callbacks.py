@@ -11,6 +11,7 @@ import pytest
 from eoslog import errors
 from eoslog.session.positions import RecordMetadata
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 Told = list[tuple[BaseException | None, RecordMetadata]]
@@ -43,9 +44,7 @@ def test_the_callback_runs_in_the_thread_that_flushes(store: Store) -> None:
 
 def test_staged_records_have_no_offset_yet(store: Store) -> None:
     told: Told = []
-    producer = store.producer("tx", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=True)
     producer.send("t", b"v", partition=1, on_delivery=lambda *given: told.append(given))
 
     producer.commit_transaction()
@@ -55,9 +54,7 @@ def test_staged_records_have_no_offset_yet(store: Store) -> None:
 
 def test_an_abort_tells_the_error_and_the_partition(store: Store) -> None:
     told: Told = []
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"v", partition=1, on_delivery=lambda *given: told.append(given))
 
     producer.abort_transaction()

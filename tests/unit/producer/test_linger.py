@@ -16,6 +16,7 @@ from eoslog.session.positions import RecordMetadata
 from eoslog.storage.calls import Call
 from eoslog.store import Store
 from tests.unit.support.paused_processes import Died
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, ManualEnvironment, World, faulty, values
 
 
@@ -48,10 +49,7 @@ def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def began(store: Store, transactional_id: str = "tx", **options: int) -> eoslog.Producer:
-    producer = store.producer(transactional_id, linger_ms=5, **options)
-    producer.init_transactions()
-    producer.begin_transaction()
-    return producer
+    return open_transaction(store, transactional_id, linger_ms=5, **options)
 
 
 @pytest.mark.usefixtures("files_are_objects")

@@ -10,6 +10,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.store import Store
 from tests.unit.support.overtaking import DAY_MS, begun, delete_slots, successor, without_an_answer
 from tests.unit.support.paused_processes import Died, dies_at
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
 
 
@@ -150,9 +151,7 @@ def test_a_commit_whose_slot_was_deleted_meanwhile_is_told_as_neither(store: Sto
 @pytest.mark.parametrize("call", ["commit", "abort"])
 def test_the_lost_answer_of_one_call_does_not_answer_another(store: Store, world: World, call: str) -> None:
     """Batches whose rows were given up landed; the end of their transaction did not."""
-    producer = store.producer("tx", delivery_timeout_ms=1)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", delivery_timeout_ms=1)
     producer.send("t", b"1")
     faulty(store).lose_answers(SLOTS, lands=True)
     with pytest.raises(errors.DeliveryTimedOut):

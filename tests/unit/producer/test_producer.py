@@ -12,6 +12,7 @@ from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import HorizonMoved
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 
@@ -122,9 +123,7 @@ def test_a_table_goes_into_a_topic_of_columns(store: Store) -> None:
 def test_a_wrong_record_is_refused_at_once_and_spoils_nothing(
     store: Store, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
-    with store.producer("tx") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "tx") as producer:
         producer.send("t", b"good")
         with pytest.raises(error):
             producer.send(**arguments)
@@ -162,9 +161,7 @@ def test_a_send_that_fails_for_a_full_buffer_has_not_taken_the_record_in(store: 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("staged", [True, False])
 def test_rows_whose_upload_failed_are_not_lost_and_not_written_twice(store: Store, lands: bool, staged: bool) -> None:
-    producer = store.producer("tx", staged=staged)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=staged)
     for number in range(10):
         producer.send("t", b"%d" % number, key=b"%d" % number)
     faulty(store).lose_answers("t/", lands=lands)
@@ -200,9 +197,7 @@ def test_a_process_that_begins_with_a_producer_dates_it_by_the_store(store: Stor
 
 def test_leaving_the_context_by_an_exception_aborts(store: Store) -> None:
     def interrupted() -> None:
-        with store.producer("tx") as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
+        with open_transaction(store, "tx") as producer:
             producer.send("t", b"v")
             producer.flush()
             raise ZeroDivisionError
@@ -216,9 +211,7 @@ def test_leaving_the_context_by_an_exception_aborts(store: Store) -> None:
 
 def test_an_exception_that_left_the_context_is_not_hidden_by_one_of_the_abort(store: Store) -> None:
     def interrupted() -> None:
-        with store.producer("tx") as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
+        with open_transaction(store, "tx") as producer:
             producer.send("t", b"v")
             producer.flush()
             faulty(store).lose_answers(SLOTS, lands=False)
@@ -237,9 +230,7 @@ def test_closing_writes_what_an_idempotent_producer_holds_and_aborts_an_open_tra
     idempotent.send("t", b"kept")
     idempotent.close()
     idempotent.close()
-    transactional = store.producer("tx")
-    transactional.init_transactions()
-    transactional.begin_transaction()
+    transactional = open_transaction(store, "tx")
     transactional.send("t", b"dropped")
     transactional.flush()
     transactional.close()

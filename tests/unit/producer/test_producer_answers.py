@@ -11,6 +11,7 @@ from eoslog import errors
 from eoslog.producer.rows import RecordRow
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import CALLS, SLOTS, faulty, values
 
 
@@ -45,9 +46,7 @@ def test_a_flush_without_an_answer_is_repeated_and_writes_once(
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize(("staged", "call"), [(False, "commit"), (False, "abort"), (True, "commit")])
 def test_an_end_without_an_answer_is_repeated_and_done_once(store: Store, lands: bool, staged: bool, call: str) -> None:
-    producer = store.producer("tx", staged=staged)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=staged)
     producer.send("t", b"first", partition=0)
     producer.send_offsets_to_transaction({TopicPartition("t", 0): 5}, "g")
     producer.flush()
@@ -75,9 +74,7 @@ def test_an_end_without_an_answer_that_the_store_then_refuses_is_still_unknown(
     store: Store, lands: bool, staged: bool, call: str
 ) -> None:
     """A refusal says that nothing was written by it, and nothing of the put before it."""
-    producer = store.producer("tx", staged=staged)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=staged)
     producer.send("t", b"1")
     producer.flush()
     faulty(store).lose_answers(SLOTS, lands=lands)
@@ -97,9 +94,7 @@ def test_an_end_without_an_answer_that_the_store_then_refuses_is_still_unknown(
 
 
 def test_a_flush_after_an_abort_without_an_answer_writes_nothing(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"1")
     producer.flush()
     producer.send("t", b"2")
@@ -146,9 +141,7 @@ def test_records_are_written_once_though_their_encoding_was_stopped_half_way(
 
 @pytest.mark.parametrize("lands", [True, False])
 def test_the_store_resolves_a_commit_without_an_answer(store: Store, lands: bool) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"v")
     producer.flush()
     faulty(store).lose_answers(SLOTS, lands=lands)

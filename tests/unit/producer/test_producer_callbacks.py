@@ -9,6 +9,7 @@ import pytest
 from eoslog import errors
 from eoslog.session.positions import RecordMetadata
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 
@@ -16,9 +17,7 @@ from tests.unit.support.world import SLOTS, World, faulty, values
 def test_a_callback_of_a_flush_may_end_the_transaction(
     store: Store, world: World, end: str, shown: list[bytes]
 ) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"1").add_done_callback(lambda _: getattr(producer, end)())
 
     producer.flush()
@@ -37,9 +36,7 @@ def test_a_callback_of_a_flush_may_end_the_transaction(
 def test_a_callback_cannot_repeat_the_call_that_tells_it(
     store: Store, world: World, call: str, shown: list[bytes]
 ) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     refused: list[BaseException | None] = []
 
     def repeat(_: Future[RecordMetadata]) -> None:
@@ -62,9 +59,7 @@ def test_a_callback_cannot_repeat_the_call_that_tells_it(
 
 
 def test_a_callback_of_a_refused_flush_may_abort_the_transaction(store: Store, world: World) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"1").add_done_callback(lambda _: producer.abort_transaction())
     world.process().admin.delete_topic("t")
     world.process().admin.create_topic("t")

@@ -13,6 +13,7 @@ from eoslog.producer.producer import Producer
 from eoslog.producer.producer_calls import ProducerPhase
 from eoslog.store import Store
 from tests.depth import sweep
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import CALLS, values
 
 RETRIABLE = (
@@ -159,9 +160,7 @@ def test_these_errors_end_the_producer_which_tells_them_at_each_call_and_another
             CALLS[each](producer)
     producer.flush()
     producer.close()
-    with store.producer("tx") as another:
-        another.init_transactions()
-        another.begin_transaction()
+    with open_transaction(store, "tx") as another:
         another.send("t", b"next")
         another.commit_transaction()
     assert values(store) == [b"next"]

@@ -22,6 +22,7 @@ from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.partitions import read
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 
@@ -110,9 +111,7 @@ PLACE = TopicPartition("t", 0)
 @pytest.mark.parametrize("lost", [SLOTS, "t/"])
 @pytest.mark.parametrize("others", [0, 2])
 def test_a_batch_that_expires_drops_the_commit_that_waits_for_it(store: Store, lost: str, others: int) -> None:
-    producer = store.producer("tx", delivery_timeout_ms=1_000)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", delivery_timeout_ms=1_000)
     futures = [producer.send("t", b"%d" % number, partition=number % 2) for number in range(1 + others)]
     faulty(store).lose_answers(lost, lands=False)
 
@@ -130,9 +129,7 @@ def test_a_batch_that_expires_drops_the_commit_that_waits_for_it(store: Store, l
 @pytest.mark.scenario(155)
 @pytest.mark.parametrize("lands", [True, False])
 def test_an_abort_settles_a_batch_whose_outcome_is_unknown(store: Store, lands: bool) -> None:
-    producer = store.producer("tx", max_block_ms=1_000)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", max_block_ms=1_000)
     producer.send("t", b"doubtful", partition=0)
     faulty(store).lose_answers(SLOTS, lands=lands)
     with pytest.raises(RequestTimedOut):
@@ -158,9 +155,7 @@ def test_offsets_that_the_group_refuses_make_the_commit_impossible_and_the_abort
     consumer = world.process().consumer("g")
     consumer.subscribe(["t"])
     consumer.poll(0)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"refused")
     producer.flush()
     producer.send_offsets_to_transaction({PLACE: 5}, consumer.group_metadata()._replace(**stale))
@@ -183,9 +178,7 @@ def test_offsets_that_the_group_refuses_make_the_commit_impossible_and_the_abort
 
 @pytest.mark.further("Producer client")
 def test_a_failed_batch_drops_the_batches_behind_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = store.producer("tx", buffer_bytes=1)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", buffer_bytes=1)
     futures = [producer.send("t", b"0", partition=0)]
     faulty(store).deny(SLOTS)
     with pytest.raises(StoreAccessDenied):

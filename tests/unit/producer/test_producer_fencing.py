@@ -9,6 +9,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import CALLS, World, values
 
 
@@ -27,15 +28,11 @@ def after(store: Store, calls: str) -> Producer:
 def test_a_second_producer_of_the_same_id_fences_the_first_at_its_next_write(
     store: Store, world: World, step: str, staged: bool
 ) -> None:
-    first = store.producer("tx", staged=staged)
-    first.init_transactions()
-    first.begin_transaction()
+    first = open_transaction(store, "tx", staged=staged)
     future = first.send("t", b"zombie")
     if not staged:
         first.flush()
-    second = world.process().producer("tx")
-    second.init_transactions()
-    second.begin_transaction()
+    second = open_transaction(world.process(), "tx")
     second.send("t", b"winner")
     second.commit_transaction()
 
@@ -92,9 +89,7 @@ def test_a_fenced_producer_can_be_flushed_and_closed_without_an_error(store: Sto
 
 
 def test_a_transaction_past_its_timeout_that_nobody_ended_may_still_commit(store: Store, world: World) -> None:
-    slow = store.producer("slow", transaction_timeout_ms=300)
-    slow.init_transactions()
-    slow.begin_transaction()
+    slow = open_transaction(store, "slow", transaction_timeout_ms=300)
     slow.send("t", b"slow")
     slow.flush()
     world.pass_time(600)
@@ -106,9 +101,7 @@ def test_a_transaction_past_its_timeout_that_nobody_ended_may_still_commit(store
 
 def _aborted_by_others(store: Store, world: World, how: str) -> Producer:
     """A producer with a row in a transaction that others have aborted meanwhile."""
-    producer = store.producer("tx", transaction_timeout_ms=1000)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", transaction_timeout_ms=1000)
     producer.send("t", b"aborted")
     producer.flush()
     if how == "timeout":

@@ -17,13 +17,12 @@ from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.store import Store
 from tests.unit.support.partitions import partition_of, read
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
 
 
 def test_uncommitted_rows_show_under_read_uncommitted_if_eager_and_hold_the_lso(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"open", partition=0)
     producer.flush()
 
@@ -33,9 +32,7 @@ def test_uncommitted_rows_show_under_read_uncommitted_if_eager_and_hold_the_lso(
 
 
 def test_staged_rows_show_nowhere_before_the_commit_and_hold_nothing_back(store: Store) -> None:
-    producer = store.producer("tx", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=True)
     future = producer.send("t", b"staged", partition=0)
     producer.flush()
     assert values(store, isolation_level="read_uncommitted") == []
@@ -48,9 +45,7 @@ def test_staged_rows_show_nowhere_before_the_commit_and_hold_nothing_back(store:
 
 
 def test_offsets_below_zero_or_of_an_unknown_partition_are_refused(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
 
     with pytest.raises(errors.InvalidRequest):
         producer.send_offsets_to_transaction({TopicPartition("t", 0): -1}, "g")
@@ -82,7 +77,6 @@ def initialised(store: Store, *, staged: bool = False) -> Producer:
 
 
 def transact(producer: Producer, *rows: bytes, end: str = "commit") -> None:
-    """A transaction with a batch for each row."""
     producer.begin_transaction()
     for row in rows:
         producer.send("t", row, partition=0)

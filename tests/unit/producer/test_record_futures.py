@@ -25,6 +25,7 @@ from eoslog.state.names import PartitionId, TopicPartition
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import values
 
 PLACE = PartitionId("topic id", 0)
@@ -81,9 +82,7 @@ def test_a_running_future_times_out_and_cannot_be_cancelled(store: Store) -> Non
 
 @EARLIER
 def test_a_future_of_an_aborted_record_fails(store: Store, earlier: Callable[[Future[RecordMetadata]], None]) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     future = producer.send("t", b"v")
     earlier(future)
 
@@ -98,9 +97,7 @@ def test_a_future_of_an_aborted_record_fails(store: Store, earlier: Callable[[Fu
 def test_a_staged_future_is_done_without_an_offset(
     store: Store, earlier: Callable[[Future[RecordMetadata]], None]
 ) -> None:
-    producer = store.producer("tx", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=True)
     future = producer.send("t", b"v", partition=1)
     earlier(future)
 

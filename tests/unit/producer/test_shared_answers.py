@@ -12,6 +12,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.transaction_requests import AppendBatches, AppendedRows, EndTransaction
 from tests.unit.state.histories import TOPIC_ID, History
+from tests.unit.support.transactions import open_transaction
 
 Entries = Sequence[Mapping[str, Any]]
 
@@ -56,9 +57,7 @@ def test_entries_of_other_requests_answer_no_batches(forged: Callable[[Any, Any]
 @pytest.mark.parametrize("forged", [(), ({"outcome": "abort"},), ({"producer_epoch": 1},), ({}, {})])
 def test_entries_of_other_ends_answer_no_end(store: Store, forged: tuple[dict[str, Any], ...]) -> None:
     shared: list[EndTransaction] = []
-    with store.producer("tx", staged=True) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "tx", staged=True) as producer:
         producer.send("t", b"x")
         append = store.append
 

@@ -10,6 +10,7 @@ from eoslog import errors
 from eoslog.consumer.consumer import Consumer
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.two_phase import DAY_MS, PLACE, begun, committed_offset, restarted
 from tests.unit.support.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
 
@@ -123,9 +124,7 @@ def test_an_init_that_keeps_is_ready_where_nothing_is_prepared(store: Store, wor
 
 @pytest.mark.scenario(157)
 def test_an_init_that_keeps_aborts_what_is_open_and_not_prepared(store: Store, world: World) -> None:
-    first = store.producer("tx")
-    first.init_transactions()
-    first.begin_transaction()
+    first = open_transaction(store, "tx")
     first.send("t", b"open")
     first.flush()
 

@@ -18,6 +18,7 @@ from eoslog.storage.process import HomeProcess
 from eoslog.store import Store
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.support.overtaking import begun, delete_slots, learns, successor, without_an_answer
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 
@@ -43,9 +44,7 @@ def test_a_commit_that_was_interrupted_and_landed_is_told_as_committed(
 
 
 def test_a_repeated_commit_that_is_in_the_log_appends_nothing(store: Store, world: World) -> None:
-    late = world.process().producer("late", transaction_timeout_ms=30_000)
-    late.init_transactions()
-    late.begin_transaction()
+    late = open_transaction(world.process(), "late", transaction_timeout_ms=30_000)
     late.send("t", b"late", partition=1)
     late.flush()
     producer = begun(store)
@@ -177,9 +176,7 @@ def test_while_the_slot_may_be_free_a_damaged_log_leaves_a_commit_unknown(
 
 def test_only_the_last_slot_is_in_question_though_earlier_ones_were_deleted(store: Store, world: World) -> None:
     """What went to a slot was proposed to a state without the work."""
-    producer = store.producer("tx", prepared_timeout_ms=None)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", prepared_timeout_ms=None)
     producer.send("t", b"1")
     producer.prepare_transaction()
     without_an_answer(store, producer.commit_transaction, lands=False)
@@ -291,9 +288,7 @@ def test_however_often_a_commit_was_tried_what_became_of_it_costs_the_same(store
 def test_the_look_at_what_became_of_a_commit_takes_no_longer_than_its_call(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = store.producer("tx", max_block_ms=1_000)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", max_block_ms=1_000)
     producer.send("t", b"1")
     producer.flush()
     unknown = without_an_answer(store, producer.commit_transaction, lands=True)

@@ -28,6 +28,7 @@ from eoslog.state.topics import topic_named
 from eoslog.store import Store
 from tests.requests import Applying
 from tests.unit.support.paused_processes import asleep_at
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 DAY_MS = 24 * 3600 * 1000
@@ -257,9 +258,7 @@ def test_only_a_consistent_read_never_splits_a_transaction(store: Store) -> None
 
 def test_a_commit_waits_for_the_outcomes_of_its_own_appends(store: Store, world: World) -> None:
     process = world.process()
-    producer = process.producer("tx", max_block_ms=1_000)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(process, "tx", max_block_ms=1_000)
     producer.send("t", b"unclear", partition=0)
     faulty(process).lose_answers(SLOTS, lands=True)
     with pytest.raises(RetriableError):

@@ -17,6 +17,7 @@ from eoslog.state.entries import LogStartMoved
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from tests.depth import examples
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 TOPICS = ("a", "b")
@@ -36,9 +37,7 @@ def store(world: World) -> Store:
 
 def write(store: Store, *topics: str, name: str = "etl", value: bytes = b"x") -> int:
     """One transaction. Returns the slot of its commit."""
-    with store.producer(name) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, name) as producer:
         for topic in topics:
             producer.send(topic, value, partition=0)
         producer.commit_transaction()
@@ -81,9 +80,7 @@ def test_the_tables_of_a_commit_have_the_headers_of_its_records(store: Store) ->
 
 
 def test_an_open_transaction_holds_nobody_back_and_comes_when_it_commits(store: Store) -> None:
-    slow = store.producer("slow")
-    slow.init_transactions()
-    slow.begin_transaction()
+    slow = open_transaction(store, "slow")
     slow.send("a", b"slow")
     slow.flush()
     behind = write(store, "a")
@@ -97,9 +94,7 @@ def test_an_open_transaction_holds_nobody_back_and_comes_when_it_commits(store: 
 
 
 def test_aborted_rows_are_no_commit_and_rows_without_a_transaction_are_one(store: Store) -> None:
-    producer = store.producer("etl")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl")
     producer.send("a", b"aborted")
     producer.flush()
     producer.abort_transaction()
@@ -145,9 +140,7 @@ def test_rows_that_were_deleted_before_they_were_read_are_told(store: Store) -> 
 def test_aborted_rows_that_were_deleted_are_no_loss(store: Store, sealed: bool) -> None:
     read = write(store, "a")
     for number in range(2):
-        with store.producer(f"aborting-{number}") as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
+        with open_transaction(store, f"aborting-{number}") as producer:
             producer.send("a", b"aborted", partition=0)
             producer.flush()
             producer.abort_transaction()

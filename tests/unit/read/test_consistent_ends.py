@@ -19,6 +19,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from tests.depth import examples
+from tests.unit.support.transactions import open_transaction
 
 PARTITIONS = 3
 ROW = {"etl": b"etl", "load": b"load", "audit": b"audit"}
@@ -172,9 +173,7 @@ def test_a_limit_below_one_transaction_gives_way_and_all_is_read(steps: list[tup
 
 
 def send(store: Store, name: str, *partitions: int, end: bool = True) -> None:
-    producer = store.producer(name)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, name)
     for partition in partitions:
         producer.send("t", ROW[name], partition=partition)
     producer.flush()

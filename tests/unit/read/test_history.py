@@ -24,6 +24,7 @@ from eoslog.log.slot_deletion import delete_old_slots
 from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_path
 from eoslog.maintenance.sealing import seal_segments
 from tests.depth import examples
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, faulty
 
 TOPICS = ("a", "b")
@@ -44,9 +45,7 @@ def store(world: World) -> Store:
 
 def write(store: Store, *topics: str, name: str = "etl", **options: Any) -> int:
     """One transaction with a row for each topic. Returns its slot."""
-    with store.producer(name, **options) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, name, **options) as producer:
         for topic in topics:
             producer.send(topic, b"x", partition=0)
         producer.commit_transaction()
@@ -60,9 +59,7 @@ def words(store: Store, topic: str | None = None) -> list[str]:
 @pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_commit_tells_who_wrote_how_much_and_when(store: Store, world: World, staged: bool) -> None:
-    with store.producer("etl", staged=staged) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl", staged=staged) as producer:
         identity = (producer.producer_id, producer.producer_epoch)
         for number in range(5):
             producer.send("a", b"%d" % number, partition=number % 2)
@@ -95,9 +92,7 @@ def test_of_a_transaction_over_several_topics_each_has_its_own_numbers(store: St
 
 
 def test_a_commit_tells_nothing_of_topics_that_were_deleted_before_it(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     for topic, value in (("a", b"1"), ("b", b"2"), ("b", b"3")):
         producer.send(topic, value, partition=0)
     producer.flush()
@@ -122,9 +117,7 @@ def test_rows_without_a_transaction_are_a_commit_of_their_producer(store: Store)
 
 
 def test_a_prepared_transaction_has_the_numbers_of_its_prepare(store: Store) -> None:
-    producer = store.producer("etl")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl")
     producer.send("a", b"x")
     named = producer.prepare_transaction()
     later = store.producer("etl")
@@ -139,9 +132,7 @@ def test_a_prepared_transaction_has_the_numbers_of_its_prepare(store: Store) -> 
 
 def test_aborts_are_told_on_request_with_who_did_it(store: Store, world: World) -> None:
     for reason in ("client", "admin", "timeout", "fence"):
-        producer = store.producer(reason, transaction_timeout_ms=1000)
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = open_transaction(store, reason, transaction_timeout_ms=1000)
         producer.send("a", b"x")
         producer.flush()
         match reason:
@@ -163,9 +154,7 @@ def test_aborts_are_told_on_request_with_who_did_it(store: Store, world: World) 
 
 
 def test_a_commit_of_offsets_alone_touches_no_topic(store: Store) -> None:
-    with store.producer("etl") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl") as producer:
         producer.send_offsets_to_transaction({TopicPartition("a", 0): 0}, "g")
         producer.commit_transaction()
 

@@ -12,6 +12,7 @@ from eoslog import InvalidOption, Store
 from eoslog.format.partitioner import RowKeys
 from eoslog.read import latest_rows
 from tests.unit.pyspark_eoslog.native.histories import TOPIC, TableHistory
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 SCHEMA = pa.schema([("id", pa.int64()), ("miles", pa.int64()), ("note", pa.string())])
@@ -96,9 +97,7 @@ def test_only_rows_that_the_read_shows_count(store: Store) -> None:
     write(store, (1, 10, "a"))
     slot = store.read(lambda state, slot: slot)
     write(store, (1, 11, "b"))
-    open_one = store.producer("open")
-    open_one.init_transactions()
-    open_one.begin_transaction()
+    open_one = open_transaction(store, "open")
     open_one.send_table("c", pa.table({"id": [1], "miles": [12], "note": ["open"]}, SCHEMA))
     open_one.flush()
 

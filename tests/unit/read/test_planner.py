@@ -8,6 +8,7 @@ from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, UnknownT
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
+from tests.unit.support.transactions import open_transaction
 
 
 @pytest.fixture
@@ -23,9 +24,7 @@ def store(memory_store: ObjectStore, environment: Environment) -> Store:
         producer.flush()
         if outcome:
             getattr(producer, f"{outcome}_transaction")()
-    other = store.producer("other")
-    other.init_transactions()
-    other.begin_transaction()
+    other = open_transaction(store, "other")
     other.send("t", b"behind")
     other.commit_transaction()
     return store

@@ -15,14 +15,13 @@ from eoslog.read.time_travel import iso_time
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogStartMoved
 from tests.depth import examples
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 
 def write(store: Store, value: bytes) -> None:
     """One transaction with a row in each partition."""
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     for partition in (0, 1):
         producer.send("t", value, partition=partition)
     producer.commit_transaction()

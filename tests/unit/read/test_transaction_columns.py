@@ -18,6 +18,7 @@ from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from tests.file_rows import batch, control, file_rows
+from tests.unit.support.transactions import open_transaction
 
 COLUMNS = TRANSACTION_COLUMNS.names
 
@@ -73,9 +74,7 @@ def test_a_row_without_a_transaction_is_committed_by_its_own_slot(store: Store) 
 
 
 def test_a_staged_row_has_no_sequence(store: Store) -> None:
-    producer = store.producer("etl", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl", staged=True)
     producer.send("t", b"1")
     producer.commit_transaction()
 
@@ -85,9 +84,7 @@ def test_a_staged_row_has_no_sequence(store: Store) -> None:
 
 
 def test_open_rows_have_no_slot_and_aborted_ones_no_commit_time(store: Store) -> None:
-    producer = store.producer("etl")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl")
     producer.send("t", b"aborted")
     producer.flush()
     producer.abort_transaction()

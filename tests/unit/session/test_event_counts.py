@@ -10,7 +10,7 @@ from eoslog.errors import OutOfOrderSequence, ProducerFenced
 from eoslog.producer.producer_batches import ProducerBatch, append_many
 from eoslog.state.transaction_requests import InitProducerId
 from eoslog.store import Store
-from tests.unit.support.transactions import begun
+from tests.unit.support.transactions import begun, open_transaction
 from tests.unit.support.world import World
 
 
@@ -63,9 +63,7 @@ def test_a_record_counts_once_though_the_log_is_opened_again(store: Store, world
 @pytest.mark.parametrize("staged", [False, True])
 def test_appended_rows_are_counted_by_topic_with_the_bytes_of_their_files(store: Store, staged: bool) -> None:
     store.admin.create_topic("quiet")
-    producer = store.producer("tx", staged=staged)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=staged)
     for _ in range(3):
         producer.send("t", b"1", partition=0)
     producer.commit_transaction()
@@ -80,9 +78,7 @@ def test_appended_rows_are_counted_by_topic_with_the_bytes_of_their_files(store:
 
 
 def test_the_rows_of_a_staged_transaction_count_at_its_prepare(store: Store) -> None:
-    producer = store.producer("tx", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=True)
     producer.send("t", b"1")
     producer.prepare_transaction()
     assert producer.metrics()["record-send-total"] == 1

@@ -30,6 +30,7 @@ from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.s3.servers import S3Server
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import CALLS, values
 
 FORK = multiprocessing.get_context("fork")
@@ -442,9 +443,7 @@ def test_a_child_knows_the_offset_of_a_record_written_before_forking(store: Stor
 
 
 def test_a_child_forked_by_a_callback_cannot_commit_its_parents_transaction(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     outcome: list[str] = []
     children: list[int] = []
     receiving, sending = os.pipe()

@@ -13,7 +13,7 @@ import pytest
 import eoslog
 from eoslog.storage.request_log import is_logged
 from tests.pages import REPOSITORY, fenced_blocks
-from tests.unit.support.transactions import begun
+from tests.unit.support.transactions import begun, open_transaction
 from tests.unit.support.world import World, faulty, values
 
 REQUESTS = "eoslog.storage.requests"
@@ -24,9 +24,7 @@ def told(caplog: pytest.LogCaptureFixture, logger: str) -> list[str]:
 
 
 def commit(store: eoslog.Store, *, version: int | None = None) -> None:
-    with store.producer("etl-1") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl-1") as producer:
         producer.send("t", b"v")
         producer.commit_transaction(version=version)
 
@@ -64,9 +62,7 @@ def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, capl
 def test_a_prepared_transaction_is_logged_without_the_rows_that_its_prepare_counted(
     store: eoslog.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    producer = store.producer("etl-1")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl-1")
     producer.send("t", b"v")
     prepared = producer.prepare_transaction()
     caplog.set_level(logging.INFO, "eoslog")
@@ -132,9 +128,7 @@ def test_a_handler_that_fails_hides_no_change(name: str) -> None:
     with handled(fail, name, logging.DEBUG):
         store.create()
         store.admin.create_topic("t")
-        with store.producer("etl-1") as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
+        with open_transaction(store, "etl-1") as producer:
             producer.send("t", b"v")
             producer.flush()
             producer.abort_transaction()
@@ -166,9 +160,7 @@ def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO, "eoslog.producer")
     store = eoslog.connect("memory://logged-abort")
     store.admin.create_topic("t")
-    with store.producer("etl-1") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl-1") as producer:
         producer.send("t", b"v")
         producer.flush()
         producer.abort_transaction()
@@ -258,9 +250,7 @@ def test_a_with_block_that_drops_rows_warns(
 ) -> None:
     caplog.set_level(logging.DEBUG, "eoslog")
 
-    with store.producer("etl-1", staged=staged) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl-1", staged=staged) as producer:
         for _ in range(2):
             producer.send("t", b"secret", key=b"secret")
         if flushed:
@@ -291,9 +281,7 @@ def test_a_with_block_that_drops_nothing_is_silent(store: eoslog.Store, caplog: 
     caplog.set_level(logging.WARNING, "eoslog")
 
     commit(store)
-    with store.producer("two-phase") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "two-phase") as producer:
         producer.send("t", b"v")
         producer.prepare_transaction()
     with store.producer() as producer:

@@ -11,6 +11,7 @@ import pytest
 
 import eoslog
 from eoslog import OffsetAndMetadata, OffsetReset, Store, TopicPartition
+from tests.unit.support.transactions import open_transaction
 
 NAME = "n" * 5_000
 PLACE = TopicPartition(NAME, 0)
@@ -30,10 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def _producer(store: Store) -> eoslog.Producer:
-    producer = store.producer("p")
-    producer.init_transactions()
-    producer.begin_transaction()
-    return producer
+    return open_transaction(store, "p")
 
 
 def _assigned(store: Store, place: Any = ("t", 0)) -> eoslog.Consumer:

@@ -12,7 +12,7 @@ from eoslog.session.metrics import CALL_TIMES, CallCounts, LogCounts, store_metr
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
 from eoslog.store import Store
-from tests.unit.support.transactions import begun
+from tests.unit.support.transactions import begun, open_transaction
 from tests.unit.support.world import World
 
 MINUTE_MS = 60_000
@@ -149,9 +149,7 @@ def test_the_time_of_each_call_is_added_up(store: Store, world: World) -> None:
 
 def test_the_time_of_a_commit_includes_its_flush(store: Store, world: World) -> None:
     slowly(world, store, 7)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx")
     producer.send("t", b"v", partition=0)
     producer.commit_transaction()
 

@@ -22,6 +22,7 @@ from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore, RecentObjects, StoredObject
 from eoslog.verification.findings import Kind
 from tests.unit.session.clock import Clock
+from tests.unit.support.transactions import open_transaction
 
 HOUR_MS = 3_600_000
 
@@ -89,9 +90,7 @@ def test_the_smallest_commit_is_one_request(
     limit: int, puts: int, objects: ObjectStore, environment: Environment
 ) -> None:
     store = created(objects, environment, limit)
-    with store.producer("p", staged=True) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "p", staged=True) as producer:
         producer.send("t", b"a")
 
         assert requests(store, producer.commit_transaction) == {"PUT": puts}
@@ -114,9 +113,7 @@ def test_a_batch_beyond_the_limit_is_a_file_of_its_own(store: Store) -> None:
     large = os.urandom(100_000)
 
     def both() -> None:
-        with store.producer("p", staged=True) as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
+        with open_transaction(store, "p", staged=True) as producer:
             producer.send("t", b"small", partition=0)
             producer.send("u", large)
             producer.commit_transaction()
@@ -132,9 +129,7 @@ def test_a_batch_beyond_the_limit_is_a_file_of_its_own(store: Store) -> None:
 def test_a_record_takes_no_more_rows_than_it_has_room_for(objects: ObjectStore, environment: Environment) -> None:
     store = created(objects, environment, MOST_INLINE_BYTES)
     third = [os.urandom(MOST_INLINE_BYTES // 3) for _ in range(4)]
-    with store.producer("p", staged=True) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "p", staged=True) as producer:
         for value in third:
             producer.send("t", value)
             producer.flush()

@@ -21,6 +21,7 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.verification.findings import Kind
 from tests.unit.session.clock import Clock
+from tests.unit.support.transactions import open_transaction
 
 HOUR_MS = 3_600_000
 PARTITIONS = 3
@@ -51,9 +52,7 @@ def again(store: Store, **config: int) -> Store:
 def send(store: Store, *topics: str, staged: bool = False) -> list[bytes]:
     """Send a row to each partition of the topics in one transaction. Return the rows."""
     rows = []
-    with store.producer("p", staged=staged) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "p", staged=staged) as producer:
         for topic in topics or ("t",):
             for number in range(PARTITIONS):
                 rows.append(os.urandom(ROW_BYTES))
@@ -101,9 +100,7 @@ def pass_time(store: Store, hours: int) -> None:
 def test_a_flush_over_100_partitions_is_two_requests(staged: bool, store: Store) -> None:
     store.admin.create_topic("wide", partitions=100)
     rows = [os.urandom(100_000) for _ in range(100)]
-    with store.producer("p", staged=staged) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "p", staged=staged) as producer:
         producer.send("t", b"so that the transaction has begun")
         producer.flush()
         for number, row in enumerate(rows):
@@ -176,9 +173,7 @@ def test_files_of_a_published_topic_share_no_object(store: Store) -> None:
 
 
 def test_a_prepared_transaction_keeps_its_shared_object(store: Store) -> None:
-    producer = store.producer("p", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "p", staged=True)
     for number in range(PARTITIONS):
         producer.send("t", os.urandom(ROW_BYTES), partition=number)
         # This one was to travel in the record.
@@ -195,9 +190,7 @@ def test_a_prepared_transaction_keeps_its_shared_object(store: Store) -> None:
 
 def test_rows_keep_their_order_whatever_place_their_files_have(store: Store) -> None:
     large = os.urandom(ROW_BYTES)
-    producer = store.producer("p", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "p", staged=True)
     for rows in (["0"], [large, "other"], ["1"], [large, "other"], ["2"]):
         for row in rows:
             value = row if isinstance(row, bytes) else row.encode()
@@ -291,9 +284,7 @@ def test_a_shared_object_goes_a_day_after_its_last_file(how: str, store: Store) 
 
 
 def test_a_shared_object_that_nothing_named_goes_after_a_day(store: Store) -> None:
-    producer = store.producer("dead", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "dead", staged=True)
     for number in range(PARTITIONS):
         producer.send("t", os.urandom(ROW_BYTES), partition=number)
     producer.flush()
@@ -446,9 +437,7 @@ def test_a_copy_has_the_rows_in_files(
     is_sealed: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = send(store)
-    producer = store.producer("prepared", staged=True)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "prepared", staged=True)
     for number in range(PARTITIONS):
         producer.send("t", os.urandom(ROW_BYTES), partition=number)
     producer.prepare_transaction()

@@ -18,6 +18,7 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound, PutOutcome, StoredObject
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, FaultyStore, ManualEnvironment, World
 
 
@@ -238,9 +239,7 @@ def test_unknown_schemes_and_options_are_refused() -> None:
 def scanned(store: Store) -> Store:
     """``t-0`` holds a committed transaction, an aborted one, an open one, and what an idempotent producer sent."""
     for transactional_id, outcome in (("c", "commit"), ("a", "abort"), ("o", "")):
-        producer = store.producer(transactional_id)
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = open_transaction(store, transactional_id)
         producer.send("t", b"%s0" % transactional_id.encode(), partition=0)
         producer.send("t", b"%s1" % transactional_id.encode(), partition=0)
         producer.flush()
@@ -325,9 +324,7 @@ def test_a_missing_or_changed_data_file_is_corrupt(scanned: Store) -> None:
 
 def test_local_and_memory_stores_hold_the_same(empty: Store) -> None:
     empty.admin.create_topic("t")
-    with empty.producer("tx") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(empty, "tx") as producer:
         producer.send("t", b"v", key=b"k")
         producer.commit_transaction()
     consumer = empty.consumer("g", auto_offset_reset="earliest")

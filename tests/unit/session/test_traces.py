@@ -30,6 +30,7 @@ from tests.s3.servers import S3Server
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.support.held import LONGEST_WAIT_S
 from tests.unit.support.recorded import Recorded, attributes
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, faulty, values
 
 PAGE = REPOSITORY / "docs/operations.md"
@@ -45,10 +46,7 @@ def local(tmp_path: Path) -> Store:
 
 
 def began(store: Store, transactional_id: str = "tx", **options: int | bool) -> eoslog.Producer:
-    producer = store.producer(transactional_id, **options)  # type: ignore[arg-type]
-    producer.init_transactions()
-    producer.begin_transaction()
-    return producer
+    return open_transaction(store, transactional_id, **options)
 
 
 def context(span: ReadableSpan) -> SpanContext:

@@ -11,6 +11,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty
 
 DAY_MS = 24 * 3600 * 1000
@@ -47,9 +48,7 @@ def successor(world: World) -> Producer:
 
 def begun(store: Store, *, staged: bool = False) -> Producer:
     """A producer with a row and a group's offset in its transaction."""
-    producer = store.producer("tx", staged=staged, transaction_timeout_ms=900_000)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=staged, transaction_timeout_ms=900_000)
     producer.send("t", b"1", partition=0)
     producer.send_offsets_to_transaction({TopicPartition("t", 0): 5}, "g")
     producer.flush()

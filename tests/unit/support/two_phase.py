@@ -5,6 +5,7 @@ from __future__ import annotations
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
@@ -13,9 +14,7 @@ PLACE = TopicPartition("t", 0)
 
 def begun(store: Store, *, staged: bool = False, **options: int | None) -> Producer:
     """A producer with an open transaction, with the row ``v`` and an offset of the group ``g`` in it."""
-    producer = store.producer("tx", staged=staged, **options)  # type: ignore[arg-type]
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "tx", staged=staged, **options)
     producer.send("t", b"v", partition=0)
     producer.send_offsets_to_transaction({PLACE: 7}, "g")
     return producer

@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 
 
 def csrf_token(browser: TestClient, path: str) -> str:
-    """The token in a form of a page."""
     (token, *_) = re.findall(r'name="csrf_token" value="([^"]+)"', browser.get(path).text)
     return str(token)
 

@@ -16,6 +16,7 @@ from eoslog.ui.application import VIEWS
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.pages import Query
 from eoslog.ui.row_pages import ROWS
+from tests.unit.support.transactions import open_transaction
 from tests.unit.ui.conftest import ServedConsole
 from tests.unit.ui.forms import rows
 
@@ -65,9 +66,7 @@ def test_new_rows_appear_at_the_top_and_old_ones_leave(
 
 
 def test_an_open_row_gets_its_outcome(store: eoslog.Store, browser: TestClient) -> None:
-    producer = store.producer("etl-1")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl-1")
     producer.send("payments", value=b"v", partition=0)
     producer.flush()
     before = [row[:2] for row in rows(browser.get(PATH), "List of rows")]

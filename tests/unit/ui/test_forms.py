@@ -10,15 +10,14 @@ from starlette.testclient import TestClient
 
 import eoslog
 from eoslog.errors import EosLogError
+from tests.unit.support.transactions import open_transaction
 from tests.unit.ui.forms import csrf_token, problem, rows, words
 
 
 @pytest.fixture
 def held(store: eoslog.Store) -> eoslog.Producer:
     """A producer with an open transaction."""
-    producer = store.producer("etl/1 ä")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "etl/1 ä")
     producer.send("payments", value=b"v", partition=0)
     producer.flush()
     return producer

@@ -16,6 +16,7 @@ from eoslog.state.group_entries import LONGEST_HOST, GroupMember
 from eoslog.state.group_members import ChangeGroup
 from eoslog.ui.application import _event
 from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, cell, counted, duration, moment, number, size, text
+from tests.unit.support.transactions import open_transaction
 from tests.unit.ui.forms import words
 
 HTML = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}<hx-partial hx-target='#main'>"
@@ -42,9 +43,7 @@ def test_hostile_keys_and_values_are_text(store: eoslog.Store, browser: TestClie
 
 @pytest.mark.parametrize("evil", [HTML, "\u202egnp.exe\u200b", "a/b?c=d&e#f%2f..", "a" * 1_000])
 def test_hostile_ids_are_text_and_have_pages(store: eoslog.Store, browser: TestClient, evil: str) -> None:
-    with store.producer(evil) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, evil) as producer:
         producer.send("payments", value=b"v", partition=0)
         producer.send_offsets_to_transaction({eoslog.TopicPartition("payments", 0): 0}, evil)
         producer.commit_transaction()

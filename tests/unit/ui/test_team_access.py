@@ -20,6 +20,7 @@ from eoslog.ui.command import ui
 from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.passwords import PasswordFile, Role, password_line
 from tests.pages import REPOSITORY
+from tests.unit.support.transactions import open_transaction
 from tests.unit.ui.conftest import COOKIE
 from tests.unit.ui.forms import csrf_token, problem, rows, words
 
@@ -236,9 +237,7 @@ def test_several_stores_have_a_list_and_pages_of_their_own(store: eoslog.Store, 
 
 @pytest.mark.parametrize("path", [path for path in VIEWS if path not in ("/topics/{topic}/rows/{partition}/{offset}",)])
 def test_each_link_of_a_page_stays_in_its_store(store: eoslog.Store, users: Path, path: str) -> None:
-    with store.producer("etl-1") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "etl-1") as producer:
         producer.send("payments", b"v", partition=0)
         producer.commit_transaction()
     store.admin.alter_consumer_group_offsets("one", {eoslog.TopicPartition("payments", 0): 0})

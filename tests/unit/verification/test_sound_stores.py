@@ -17,6 +17,7 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 from tests.unit.verification.histories import COLUMNS, commit_staged, faults, rows, seal, small_history
 
@@ -66,9 +67,7 @@ def staged(store: Store, world: World) -> None:
 
 def deleted_topic(store: Store, world: World) -> None:
     small_history(store)
-    with store.producer("open") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "open") as producer:
         producer.send("t", b"x")
         producer.flush()
         store.admin.delete_topic("t")
@@ -80,9 +79,7 @@ def deleted_topic(store: Store, world: World) -> None:
 def open_transactions(store: Store, world: World) -> None:
     store.admin.create_topic("t", config=TopicConfig(segment_batches=2))
     for number in range(3):
-        producer = store.producer(f"open-{number}")
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = open_transaction(store, f"open-{number}")
         producer.send("t", b"%d" % number)
         producer.flush()
         send(store, "t", 2)
@@ -92,9 +89,7 @@ def open_transactions(store: Store, world: World) -> None:
 def prepared(store: Store, world: World) -> None:
     store.admin.create_topic("t")
     for staged_too in (False, True):
-        producer = store.producer(f"two-{staged_too}", staged=staged_too)
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = open_transaction(store, f"two-{staged_too}", staged=staged_too)
         producer.send("t", b"x")
         producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g")
         producer.prepare_transaction()
@@ -103,9 +98,7 @@ def prepared(store: Store, world: World) -> None:
 def fenced(store: Store, world: World) -> None:
     store.admin.create_topic("t")
     for _ in range(3):
-        producer = store.producer("etl")
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = open_transaction(store, "etl")
         producer.send("t", b"x")
         producer.flush()
 

@@ -12,6 +12,7 @@ import pytest
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.log.slot_deletion import delete_old_slots
 from eoslog.maintenance.coordinator import Coordinator
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, at_last_epoch
 from tests.unit.verification.histories import seal, small_history
 
@@ -120,9 +121,7 @@ def epochs_that_rolled_over(store: Store, world: World) -> None:
 
 def partitions_added_within_a_transaction(store: Store, world: World) -> None:
     store.admin.create_topic("t")
-    producer = store.producer("open")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "open")
     for partitions in (3, 7):
         producer.send("t", b"x")
         producer.flush()
@@ -135,9 +134,7 @@ def prepared_transactions_of_a_deleted_topic(store: Store, world: World) -> None
     for topic in ("t", "u"):
         store.admin.create_topic(topic)
     for is_staged in (False, True):
-        producer = store.producer(f"two-{is_staged}", staged=is_staged)
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = open_transaction(store, f"two-{is_staged}", staged=is_staged)
         for topic in ("t", "u"):
             producer.send(topic, b"x")
         producer.send_offsets_to_transaction({TopicPartition(topic, 0): 1 for topic in ("t", "u")}, "g")
@@ -175,9 +172,7 @@ def topics_of_one_name_again_and_again(store: Store, world: World) -> None:
 
 def transactions_that_timed_out(store: Store, world: World) -> None:
     store.admin.create_topic("t", config=TopicConfig(segment_batches=2))
-    producer = store.producer("asleep")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, "asleep")
     producer.send("t", b"x")
     producer.flush()
     transactions(store, "cac", rows=2)

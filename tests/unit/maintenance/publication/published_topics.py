@@ -13,6 +13,7 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer.producer import Producer
 from tests.delta_logs import versions
 from tests.unit.support.delta_tables import copy_to, rows_by_delta
+from tests.unit.support.transactions import open_transaction
 
 COLUMNS = pa.schema([("key", pa.int64()), ("text", pa.string())])
 
@@ -28,9 +29,7 @@ def send(producer: Producer, *keys: int, topic: str = "t") -> None:
 
 
 def write(store: Store, *keys: int, commit: bool = True, name: str = "p", version: int | None = None) -> None:
-    producer = store.producer(name)
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = open_transaction(store, name)
     send(producer, *keys)
     if commit:
         producer.commit_transaction(version=version)

@@ -22,6 +22,7 @@ from eoslog.maintenance.vacuum import vacuum
 from tests.iceberg_tables import check_iceberg_versions, iceberg_versions, manifests, metadata_of, newest_version
 from tests.unit.maintenance.publication.published_topics import compact, create, write
 from tests.unit.support.delta_tables import rows_of_snapshot
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
@@ -47,9 +48,7 @@ def static_table(root: Path) -> StaticTable:
 def test_a_version_shows_the_snapshot_of_the_slot_that_it_names(world: World, store: Store) -> None:
     write(store, 1)
     write(store, 2, commit=False)
-    open_one = store.producer("open")
-    open_one.init_transactions()
-    open_one.begin_transaction()
+    open_one = open_transaction(store, "open")
     open_one.send_table("t", pa.table({"key": [9], "text": ["open"]}))
     open_one.flush()
 

@@ -25,13 +25,12 @@ from tests.unit.maintenance.publication.published_topics import (
     write,
 )
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 
 def test_open_and_aborted_transactions_are_not_in_the_table(store: Store, tmp_path: Path) -> None:
-    late = store.producer("late")
-    late.init_transactions()
-    late.begin_transaction()
+    late = open_transaction(store, "late")
     send(late, 100)
     write(store, 1)
     write(store, 2, commit=False)

@@ -23,6 +23,7 @@ from tests.unit.maintenance.publication.published_topics import (
 )
 from tests.unit.support.overwriting import overwrite
 from tests.unit.support.paused_processes import Died, asleep_at, dies_at
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
 
 
@@ -70,9 +71,7 @@ def test_removed_rows_and_new_rows_have_a_version_each(store: Store, tmp_path: P
 def test_a_seal_puts_published_rows_of_records_and_new_ones_into_files_of_their_own(world: World) -> None:
     store = world.process()
     create(store, publish="none")
-    late = store.producer("late")
-    late.init_transactions()
-    late.begin_transaction()
+    late = open_transaction(store, "late")
     send(late, 0)
     write(store, 1)
     store.admin.alter_topic("t", publish="delta,iceberg")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import eoslog
 from eoslog import Coordinator, TopicConfig, TopicPartition
 from eoslog.producer.producer import Producer
+from tests.unit.support.transactions import open_transaction
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
 TOPIC = "t"
@@ -67,9 +68,7 @@ class TableHistory:
     def _begin(self) -> None:
         name = self._random.choice(["eager", "staged"])
         if name not in self._open:
-            producer = self.store.producer(name, staged=name == "staged")
-            producer.init_transactions()
-            producer.begin_transaction()
+            producer = open_transaction(self.store, name, staged=name == "staged")
             self._open[name] = producer
 
     def _end(self) -> None:

@@ -19,6 +19,7 @@ from eoslog.state.partition_state import Batch, Outcome
 from pyspark_eoslog.native.lookup import PlannedFile, planned_files
 from tests.depth import sweep
 from tests.unit.pyspark_eoslog.native.histories import NUMBERS, TOPIC, TableHistory
+from tests.unit.support.transactions import open_transaction
 
 
 def rows_by_file(store: eoslog.Store, files: list[PlannedFile]) -> list[tuple[Any, ...]]:
@@ -88,9 +89,7 @@ def test_a_compacted_file_hides_aborted_rows_and_holds_its_offsets(tmp_path: Pat
     store = eoslog.connect(str(tmp_path / "store"), fsync=False)
     store.admin.create_topic(TOPIC, schema=NUMBERS, config=TopicConfig(segment_batches=5))
     for number, end in enumerate(["commit", "abort", "commit"]):
-        with store.producer("t") as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
+        with open_transaction(store, "t") as producer:
             producer.send_table(TOPIC, pa.table({"n": [number] * 2, "text": ["k"] * 2}, schema=NUMBERS))
             producer.flush()
             getattr(producer, f"{end}_transaction")()

@@ -27,6 +27,7 @@ from pyspark_eoslog.read.batch_reader import EosLogReader
 from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.worker import this_worker
 from tests.requests import Applying
+from tests.unit.support.transactions import open_transaction
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -40,9 +41,7 @@ def store(tmp_path: Path) -> Iterator[eoslog.Store]:
 
 
 def produce(store: eoslog.Store, *numbers: int, topic: str = "in", end: str = "commit") -> None:
-    with store.producer("generator") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "generator") as producer:
         producer.send_table(topic, pa.table({"n": list(numbers)}, schema=NUMBERS))
         producer.flush()
         getattr(producer, f"{end}_transaction")()
@@ -188,15 +187,11 @@ def test_a_version_or_a_time_that_cannot_be_read_is_refused(
 
 def test_a_transaction_consistent_batch_leaves_out_what_it_would_show_in_part(store: eoslog.Store) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
-    slow = store.producer("slow")
-    slow.init_transactions()
-    slow.begin_transaction()
+    slow = open_transaction(store, "slow")
     slow.send_table("more", pa.table({"n": [0]}, schema=NUMBERS))
     slow.flush()
     produce(store, 1)
-    with store.producer("both") as both:
-        both.init_transactions()
-        both.begin_transaction()
+    with open_transaction(store, "both") as both:
         for topic in ("in", "more"):
             both.send_table(topic, pa.table({"n": [2]}, schema=NUMBERS))
         both.commit_transaction()
@@ -431,9 +426,7 @@ def test_up_to_a_lost_end_the_rest_is_read_if_accepted(store: eoslog.Store) -> N
 
 
 def test_a_start_behind_an_open_transaction_gives_nothing_yet(store: eoslog.Store) -> None:
-    open_one = store.producer("slow")
-    open_one.init_transactions()
-    open_one.begin_transaction()
+    open_one = open_transaction(store, "slow")
     open_one.send_table("in", pa.table({"n": [0]}, schema=NUMBERS))
     open_one.flush()
     produce(store, 1)

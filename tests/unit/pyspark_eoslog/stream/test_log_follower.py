@@ -26,6 +26,7 @@ from tests.unit.pyspark_eoslog.stream.world import (
     seal,
     step,
 )
+from tests.unit.support.transactions import open_transaction
 
 pytestmark = pytest.mark.usefixtures("paid_requests")
 
@@ -161,9 +162,7 @@ def test_a_denied_abort_of_a_dead_transaction_is_not_repeated_constantly(
 ) -> None:
     stream = reader(store)
     start = stream.initialOffset()
-    dead = store.producer("dead", transaction_timeout_ms=500)
-    dead.init_transactions()
-    dead.begin_transaction()
+    dead = open_transaction(store, "dead", transaction_timeout_ms=500)
     dead.send_table("in", pa.table({"n": [0]}, schema=NUMBERS))
     dead.flush()
     # Not before: the record of the flush would abort a transaction that is past its time-out already.
@@ -179,9 +178,7 @@ def test_a_denied_abort_of_a_dead_transaction_is_not_repeated_constantly(
 
 
 def test_available_now_does_not_stay_behind_a_dead_transaction(store: eoslog.Store) -> None:
-    dead = store.producer("dead", transaction_timeout_ms=1)
-    dead.init_transactions()
-    dead.begin_transaction()
+    dead = open_transaction(store, "dead", transaction_timeout_ms=1)
     dead.send_table("in", pa.table({"n": [0]}, schema=NUMBERS))
     dead.flush()
     produce(store, 1)

@@ -25,6 +25,7 @@ from tests.unit.pyspark_eoslog.stream.world import (
     reader,
     rows,
 )
+from tests.unit.support.transactions import open_transaction
 
 
 def delete_rows(store: eoslog.Store) -> None:
@@ -184,9 +185,7 @@ def test_a_topic_that_leaves_is_an_error_unless_it_may_be_lost(store: eoslog.Sto
 def test_a_stream_ends_a_transaction_that_timed_out(store: eoslog.Store) -> None:
     stream = reader(store)
     start = stream.initialOffset()
-    dead = store.producer("dead", transaction_timeout_ms=1)
-    dead.init_transactions()
-    dead.begin_transaction()
+    dead = open_transaction(store, "dead", transaction_timeout_ms=1)
     dead.send_table("in", pa.table({"n": [0]}, schema=NUMBERS))
     dead.flush()
     produce(store, 1)
@@ -235,9 +234,7 @@ def test_a_batch_at_a_slot_tells_of_rows_deleted_since(store: eoslog.Store) -> N
 
 
 def produce_into_both(store: eoslog.Store, *numbers: int) -> None:
-    with store.producer("both") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "both") as producer:
         for topic in ("in", "more"):
             producer.send_table(topic, pa.table({"n": list(numbers)}, schema=NUMBERS))
         producer.commit_transaction()
@@ -245,9 +242,7 @@ def produce_into_both(store: eoslog.Store, *numbers: int) -> None:
 
 def test_a_consistent_stream_waits_for_a_partly_hidden_transaction(store: eoslog.Store) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
-    dead = store.producer("slow")
-    dead.init_transactions()
-    dead.begin_transaction()
+    dead = open_transaction(store, "slow")
     dead.send_table("more", pa.table({"n": [0]}, schema=NUMBERS))
     dead.flush()
     produce_into_both(store, 1)

@@ -20,6 +20,7 @@ from eoslog.errors import (
 from pyspark_eoslog.stream import stream_reader
 from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, produce, reader, rows
+from tests.unit.support.transactions import open_transaction
 
 LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
 
@@ -140,9 +141,7 @@ def test_a_running_stream_reads_a_topic_that_was_created_again_and_is_shorter(st
 
 def test_a_start_beyond_the_visible_rows_is_refused(store: eoslog.Store) -> None:
     """Rows of an open transaction before the start would have to be skipped once they are committed."""
-    with store.producer("open") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "open") as producer:
         producer.send_table("in", pa.table({"n": [1, 2], "_partition": [0, 0]}))
         producer.flush()
         stream = reader(store, startingOffsets='{"in": {"0": 2}}')
@@ -155,9 +154,7 @@ def test_a_start_beyond_the_visible_rows_is_refused(store: eoslog.Store) -> None
 def test_a_restarted_stream_with_a_later_start_leaves_open_transactions_for_later(store: eoslog.Store) -> None:
     produce(store, 0, partition=0)
     end = end_of(reader(store))
-    with store.producer("open") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "open") as producer:
         producer.send_table("in", pa.table({"n": [1, 2], "_partition": [0, 0]}))
         producer.flush()
         restarted = reader(store, startingOffsets='{"in": {"0": 4}}')
@@ -244,9 +241,7 @@ def test_topics_and_partitions_that_are_no_longer_read_are_named_with_the_way_ba
 
 def test_a_stricter_isolation_level_does_not_read_rows_again(store: eoslog.Store) -> None:
     produce(store, 1, partition=0)
-    with store.producer("open") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "open") as producer:
         producer.send_table("in", pa.table({"n": [2], "_partition": [0]}))
         producer.flush()
         end = end_of(reader(store, isolationLevel="read_uncommitted"))

@@ -15,6 +15,7 @@ from pyspark_eoslog import worker
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stream.read_limits import ReadLimit
 from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
+from tests.unit.support.transactions import open_transaction
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
 SCHEMA = StructType([StructField("n", LongType())])
@@ -53,9 +54,7 @@ def held(stream: EosLogStreamReader) -> eoslog.Store:
 
 def produce(store: eoslog.Store, *numbers: int, topic: str = "in", partition: int | None = None) -> None:
     """Commit numbers as one transaction."""
-    with store.producer("generator") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+    with open_transaction(store, "generator") as producer:
         columns: dict[str, Any] = {"n": list(numbers)}
         if partition is not None:
             columns["_partition"] = [partition] * len(numbers)

@@ -24,8 +24,6 @@ from eoslog.storage.host_queue import HostQueue, name_of_directory
 
 @dataclass(frozen=True)
 class Job:
-    """The work of one process."""
-
     number: int
     """A number that no other process of the case has."""
     url: str

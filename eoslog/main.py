@@ -232,7 +232,6 @@ class _Commands(_Lazy):
 
 
 def _command_of(module: ModuleType, name: str | None) -> click.Command:
-    """Return the command of this name in a module."""
     return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == name)
 
 

@@ -239,8 +239,6 @@ def _keyed(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
 
 @dataclass(slots=True)
 class _StepRuns:
-    """The runs of one step."""
-
     interval_ms: int
     last_success_ms: int
     """The end of the last run that succeeded, by the monotonic clock. The start of the coordinator if none did."""

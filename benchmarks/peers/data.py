@@ -19,7 +19,6 @@ VALUE_BYTES = 100
 
 
 def arrow_rows(count: int) -> pa.Table:
-    """Rows as an Arrow table."""
     random = np.random.default_rng(7)
     carriers = np.array([f"C{number}" for number in range(CARRIERS)])
     return pa.table(

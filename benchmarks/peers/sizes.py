@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of all parts."""
-
     name: str
     rounds: int
     rows: int

@@ -39,8 +39,6 @@ class FileDropped(Exception):
 
 
 class _Item(NamedTuple):
-    """A file to copy."""
-
     file: FileReference
     partition_id: PartitionId
     slot: int = NO_SLOT
@@ -63,8 +61,6 @@ class CopiedFiles:
 
 
 class _AtTarget(NamedTuple):
-    """A file that is at the target."""
-
     length: int
     is_reused: bool
     """True if an earlier run had copied it."""

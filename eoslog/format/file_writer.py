@@ -378,7 +378,6 @@ class DataFileWriter:
         return [placed[file.path] for file in files]
 
     def _encoded(self, rows: NewFile, append_time_ms: int) -> WrittenFile:
-        """Return rows as a file with its content."""
         target, table = rows.target, rows.table
         body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, target.arrow))
         earliest, latest = _timestamps(table, append_time_ms)

@@ -93,16 +93,12 @@ _Candidate = tuple[Topic, Partition, int]
 
 
 class _PlannedSeal(NamedTuple):
-    """The seal of one segment."""
-
     entry: SegmentSealed
     files: list[tuple[str, bytes]]
     """The paths and contents of the entry's files that are still to be put."""
 
 
 class _Sealed(NamedTuple):
-    """The seals of one record."""
-
     entries: list[SegmentSealed]
     """The entries that landed. Other processes sealed the other segments first."""
     damage: dict[PartitionId, CorruptRecord]

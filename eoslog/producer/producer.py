@@ -1028,7 +1028,6 @@ class Producer:
         return f"transactional id {quoted(self.transactional_id)}"
 
     def _log_phase(self) -> None:
-        """Log the phase if it has changed."""
         phase, before = self._lifecycle.phase, self._logged_phase
         if phase is before:
             return

@@ -336,7 +336,6 @@ def active_rows(batches: Iterable[Batch], start: int, end: int) -> ListedRows:
 
 
 def _of_file(group: Sequence[Batch], start: int, end: int) -> FileRows:
-    """Return the rows of batches of one file."""
     batches = _in_range(_whole(group), start, end)
     first = next((each for each in group if each.file is not None), None)
     if first is None or first.file is None:

@@ -125,7 +125,6 @@ class _Newest:
 
 
 def _batches_that_may_hold(rows: FileRows, offsets: npt.NDArray[np.int64]) -> FileRows:
-    """Return the batches that may hold a row of these offsets."""
     first, last = np.searchsorted(offsets, rows.batches.base_offset), np.searchsorted(offsets, rows.batches.end_offset)
     return rows.only(rows.batches.taken(first < last))
 

@@ -111,9 +111,10 @@ class _Ahead(Generic[_Task, _Result]):
     """Tasks that run in a pool. Their results are taken in the order of the tasks."""
 
     def __init__(self, pool: Executor, most: int, run: Callable[[_Task], _Result]) -> None:
-        """Args:
-        most: the largest number of tasks whose results were not taken yet. It is larger than the number of threads,
-            so that no thread waits while the caller takes the first result.
+        """
+        Args:
+            most: the largest number of tasks whose results were not taken yet. It is larger than the number of threads,
+                so that no thread waits while the caller takes the first result.
         """
         self._pool = pool
         self._most = most

@@ -148,7 +148,8 @@ class GroupOffsetRequests:
     async def fetch(self, request: Request) -> Any:
         """Answer OffsetFetch.
 
-        With ``require_stable`` an offset that an open transaction may set is an error (KIP-447).
+        With ``require_stable`` an offset that an open transaction may set is an error (KIP-447). If the transaction is
+        overdue, it is aborted first: nobody else may wait for it.
         """
         message = request.message
         has_groups = hasattr(message, "groups")
@@ -157,8 +158,9 @@ class GroupOffsetRequests:
         try:
             found = await asyncio.get_running_loop().run_in_executor(
                 self._executor,
-                lambda: self._store.read(
-                    lambda state, slot: [_group_found(state, *each, require_stable=require_stable) for each in asked]
+                lambda: self._store.overdue_transactions.read_unblocked(
+                    lambda state, slot: [_group_found(state, *each, require_stable=require_stable) for each in asked],
+                    lambda found: any(map(_is_unstable, found)),
                 ),
             )
             code = ErrorCode.none
@@ -216,6 +218,10 @@ def _group_found(state: StoreState, group_id: str, topics: Any, *, require_stabl
         )
         for name, partition_ids in wanted
     ]
+
+
+def _is_unstable(found: _Found) -> bool:
+    return any(code is ErrorCode.unstable_offset_commit for _, partitions in found for _, _, code in partitions)
 
 
 def _topics_part(request: Request, found: _Found, topic_kind: str, partition_kind: str) -> tuple[Any, ...]:

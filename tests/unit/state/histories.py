@@ -36,10 +36,19 @@ from eoslog.state.partition_state import Batch, Outcome, Partition
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import Group, StoreState, Transaction
-from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, CommitSummary, QueryVersion, StagedBatch
+from eoslog.state.transaction_entries import (
+    AddedToTransaction,
+    ApplicationVersion,
+    BatchAppended,
+    CommitSummary,
+    QueryVersion,
+    StagedBatch,
+    TransactionPartition,
+)
 from eoslog.state.transaction_requests import (
     AbortOverdueTransactions,
     AbortTransaction,
+    AddToTransaction,
     AppendBatches,
     EndTransaction,
     FenceProducer,
@@ -195,6 +204,28 @@ class History:
         batch = self.batch(identity, base_sequence, count, **options)
         base_offset: int = self.append(lambda draft: draft.append(batch).base_offset)
         return base_offset
+
+    def addition(
+        self,
+        identity: ProducerIdentity,
+        *partitions: int,
+        offsets: Iterable[GroupOffsets] = (),
+        transactional_id: str = "tx",
+        topic_id: str = TOPIC_ID,
+    ) -> AddedToTransaction:
+        return AddedToTransaction(
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            partitions=tuple(TransactionPartition(topic_id=topic_id, partition=each) for each in partitions),
+            offsets=tuple(offsets),
+            time_ms=self.now_ms,
+        )
+
+    def add(self, identity: ProducerIdentity, *partitions: int, verified: bool = False, **options: Any) -> None:
+        """Add partitions, and the group offsets in ``offsets``, to a transaction."""
+        request = AddToTransaction(self.addition(identity, *partitions, **options), verified)
+        self.append(request.apply)
 
     def end(
         self, identity: ProducerIdentity, outcome: str, transactional_id: str = "tx", **options: Any

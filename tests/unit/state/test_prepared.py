@@ -23,7 +23,8 @@ from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.state.entries import HorizonMoved
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.partition_state import NO_SLOT, Control
-from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, pending_partitions, prepared_state
+from eoslog.state.pending_offsets import pending_partitions
+from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import MAX_EPOCH, DuplicateBatch
 from eoslog.state.state_machine import decode_entry

@@ -68,7 +68,7 @@ def duplicate(known: ProducerState, base_sequence: int, count: int = 1) -> int:
 
 @pytest.mark.scenario(14)
 def test_after_a_marker_a_batch_begins_at_sequence_zero() -> None:
-    known = with_marker(after((0, 5), epoch=0), 1, 1, 0)
+    known = with_marker(after((0, 5), epoch=0), 1, 1, 0, keeps_epoch=False)
 
     check(known, 0, epoch=1)
     check(known, 0, epoch=2)
@@ -83,9 +83,20 @@ def test_after_a_marker_a_batch_begins_at_sequence_zero() -> None:
 def test_a_marker_must_be_strictly_newer_than_the_data() -> None:
     for marker_epoch in (4, 5):
         with pytest.raises(InvalidProducerEpoch):
-            with_marker(after((0, 1), epoch=5), 1, marker_epoch, 0)
-    assert with_marker(after((0, 1), epoch=5), 1, 6, 0).producer_epoch == 6
-    assert with_marker(None, 1, 2, 0) == ProducerState(1, 2, (), 0, NO_OFFSET)
+            with_marker(after((0, 1), epoch=5), 1, marker_epoch, 0, keeps_epoch=False)
+    assert with_marker(after((0, 1), epoch=5), 1, 6, 0, keeps_epoch=False).producer_epoch == 6
+    assert with_marker(None, 1, 2, 0, keeps_epoch=False) == ProducerState(1, 2, (), 0, NO_OFFSET)
+
+
+@pytest.mark.scenario(50)
+def test_a_marker_of_transaction_version_1_may_have_the_epoch_of_the_data() -> None:
+    known = after((0, 1), (1, 2), epoch=5)
+
+    with pytest.raises(InvalidProducerEpoch):
+        with_marker(known, 1, 4, 0, keeps_epoch=True)
+    assert with_marker(known, 1, 5, 7, keeps_epoch=True) == known._replace(last_timestamp=7)
+    assert with_marker(known, 1, 6, 0, keeps_epoch=True) == ProducerState(1, 6, (), 0, NO_OFFSET)
+    assert with_marker(None, 1, 0, 0, keeps_epoch=True) == ProducerState(1, 0, (), 0, NO_OFFSET)
 
 
 @pytest.mark.further("Producer state")
@@ -266,8 +277,8 @@ class KnownProducer:
         self.next_offset += count
         return base_offset
 
-    def marker(self, marker_epoch: int) -> None:
-        self.state = with_marker(self.state, 1, marker_epoch, 0)
+    def marker(self, marker_epoch: int, *, keeps_epoch: bool = False) -> None:
+        self.state = with_marker(self.state, 1, marker_epoch, 0, keeps_epoch=keeps_epoch)
         self.next_offset += 1
 
     @property

@@ -64,7 +64,8 @@ def bodies() -> dict[str, bytes]:
     history.append(lambda draft: draft.append(GroupDeleted(group="g")))
     identity = history.init("groups")
     history.send(identity, transactional_id="groups")
-    history.commit(identity, "groups", offsets=(offsets_of("h", 1),))
+    identity = history.commit(identity, "groups", offsets=(offsets_of("h", 1),))
+    history.add(identity, 0, offsets=(offsets_of("h", 2),), transactional_id="groups")
     topic = history.state.topics[TOPIC_ID]
     added = SchemaVersion(2, 1, 1, (("place", "lat"),))
     history.state.topics[TOPIC_ID] = replace(topic, schema_versions=(*topic.schema_versions, added))

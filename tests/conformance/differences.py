@@ -10,7 +10,7 @@ DIFFERENCES = {
     33: "there is no coordinator epoch. An entry of a late process is checked at the log's tail.",
     37: "there is no entry to be verified: a batch is checked in the slot that appends it.",
     48: "a follower folds entries by the same rules, so a duplicate in the log changes nothing.",
-    50: "transaction version 2 is the only one.",
+    50: "there is no transaction version 0.",
     52: "the log start stops at the last stable offset. Kafka's moves into an open transaction, whose rows are lost.",
     53: "the index is derived. The abort counts without it, and writing goes on.",
     56: "nothing is truncated: an open transaction is deleted with its topic.",
@@ -27,7 +27,7 @@ DIFFERENCES = {
     116: "DEAD is never stored: an id is there, or it is not.",
     118: "markers stand in the slot that ends the transaction. They are not sent.",
     120: "no blocks are fetched: a producer id is the number of its slot.",
-    125: "offsets make no request of their own, so the commit refuses those of a fenced producer.",
+    125: "offsets of eoslog's own producers make no request, so the commit refuses those of a fenced one.",
     127: "offsets are passed without a request; the commit with them ends in its time.",
     135: "partitions know a producer for as long as its transactional id lives, not for the time of producer ids.",
     136: "a producer has one append in flight, with all batches that are due; there is nothing to be configured.",
@@ -36,6 +36,7 @@ DIFFERENCES = {
     142: "a repeated abort places no second marker.",
     155: "a record that send() itself refuses hinders no commit. In Kafka the future has the error.",
     157: "an init that keeps a prepared transaction aborts one that is open and not prepared. Kafka keeps it, too.",
-    160: "offsets stand in the slot that ends their transaction, so they are pending only while it is prepared.",
+    160: "offsets of eoslog's own producers stand in the slot that ends their transaction, so they are pending only "
+    "while it is prepared. Those of a client of Kafka's protocol are pending from their addition on.",
     165: "nothing is queued: each batch is checked in its own slot, so the first to come has been appended.",
 }

@@ -18,10 +18,15 @@ def batch_refused(
 
 
 def end_refused(
-    history: History, identity: ProducerIdentity, outcome: str, transactional_id: str = "tx"
+    history: History,
+    identity: ProducerIdentity,
+    outcome: str,
+    transactional_id: str = "tx",
+    *,
+    keeps_epoch: bool = False,
 ) -> type[Exception]:
     """The error of an end that may not be."""
-    request = end_request(transactional_id, identity, outcome, time_ms=history.now_ms)
+    request = end_request(transactional_id, identity, outcome, keeps_epoch=keeps_epoch, time_ms=history.now_ms)
     return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
 
 

@@ -54,6 +54,10 @@ def a_file_elsewhere(state: StoreState) -> None:
     first_active(state.partitions[PLACE], file=batch.file.model_copy(update={"path": "t/" + "c" * 32 + "/0/x"}))
 
 
+def an_addition_at_rest(state: StoreState) -> None:
+    state.transactions["first"] = replace(state.transactions["first"], added_partitions=frozenset({PLACE}))
+
+
 def a_transaction_in_no_partition(state: StoreState) -> None:
     state.transactions["open"] = replace(state.transactions["open"], partitions=frozenset())
 
@@ -108,6 +112,7 @@ BREAKS: dict[str, tuple[Callable[[StoreState], object], str]] = {
     ),
     "a transaction that is not listed as open": (lambda state: state.ongoing.clear(), "transactions-inconsistent"),
     "a hanging transaction": (a_transaction_in_no_partition, "transactions-inconsistent"),
+    "an addition to a transaction that is not open": (an_addition_at_rest, "transactions-inconsistent"),
     "a state that is only passed through": (a_passing_state, "transactions-inconsistent"),
     "a producer id of two": (a_shared_producer_id, "transactions-inconsistent"),
     "two members that read a partition": (two_readers, "groups-inconsistent"),

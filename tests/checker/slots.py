@@ -14,6 +14,10 @@ Place = tuple[str, int]
 """Topic id and partition."""
 
 
+_BEGINNING = ("batch", "add_to_transaction", "prepare")
+"""The entries that begin a transaction, if none is open."""
+
+
 class Slot(NamedTuple):
     """A record of the log."""
 
@@ -66,15 +70,29 @@ def published_ranges(log: Sequence[Slot]) -> Iterator[Anomaly]:
 
 
 def decisions(log: Sequence[Slot]) -> Iterator[Anomaly]:
-    """A transaction, which is a producer's epoch, is decided once."""
+    """A transaction, which is a producer's epoch, is decided once.
+
+    An end of transaction version 1 keeps the epoch. The next batch or addition begins another transaction in it.
+    """
     decided: dict[tuple[str, int, int], int] = {}
+    keeping: set[tuple[str, int, int]] = set()
+    """The epochs whose last end kept them."""
     for slot in log:
         for entry in slot.entries:
-            if entry["type"] == "end":
+            if entry["type"] in _BEGINNING and entry.get("transactional_id") is not None:
+                transaction = transaction_of(entry)
+                if transaction in keeping:
+                    keeping.remove(transaction)
+                    del decided[transaction]
+            elif entry["type"] == "end":
                 transaction = transaction_of(entry)
                 if transaction in decided:
                     yield Anomaly("decided-twice", f"{transaction} in slots {decided[transaction]} and {slot.number}")
                 decided[transaction] = slot.number
+                if entry.get("transaction_version") == 1:
+                    keeping.add(transaction)
+                else:
+                    keeping.discard(transaction)
 
 
 def micro_batches(log: Sequence[Slot]) -> Iterator[Anomaly]:

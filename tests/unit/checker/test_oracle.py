@@ -53,6 +53,14 @@ def test_an_open_transaction_holds_readers_back_from_its_first_offset_on() -> No
     assert shown.read_committed(PLACE) == {0, 1}
 
 
+def test_each_transaction_of_an_epoch_has_an_end_of_its_own() -> None:
+    log = log_of(batch(0), end("commit", marker=2), batch(3), end("abort", marker=5), batch(6), end("commit", marker=8))
+
+    assert [shown_at(log, slot).read_committed(PLACE) for slot in (1, 3, 5)] == [{0, 1}, {0, 1}, {0, 1, 6, 7}]
+    *_, reading = readings(log)
+    assert reading.aborted == {PLACE: [Aborted(7, 3, 5, 6)]}
+
+
 def test_rows_show_from_the_slot_that_commits_them_and_never_if_it_aborts() -> None:
     log = log_of(batch(0), end("commit"), batch(3, epoch=1), end("abort", epoch=1))
 

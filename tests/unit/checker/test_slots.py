@@ -102,6 +102,23 @@ def test_a_transaction_that_is_ended_twice_is_decided_twice() -> None:
     assert not rules(decisions(log(end("commit"), end("abort", epoch=1))))
 
 
+def test_an_epoch_that_an_end_kept_is_decided_again_only_after_a_batch_or_an_addition() -> None:
+    kept, raised = end("commit", transaction_version=1), end("abort")
+    added = {"type": "add_to_transaction", "transactional_id": "t", "producer_id": 7, "producer_epoch": 0}
+    alone = batch(0, epoch=None)
+
+    for begin in (batch(0), added):
+        for last in (kept, raised):
+            assert not rules(decisions(log(begin, kept, begin, kept, begin, begin, last)))
+    for between in ([], [alone], [batch(0, epoch=1)]):
+        for last in (kept, raised):
+            assert rules(decisions(log(batch(0), kept, *between, last))) == ["decided-twice"]
+    # An end of version 2 raises the epoch, so the one before is over.
+    for begin in (batch(0), added):
+        assert rules(decisions(log(begin, raised, begin, kept))) == ["decided-twice"]
+        assert rules(decisions(log(begin, kept, begin, raised, begin, kept))) == ["decided-twice"]
+
+
 def test_a_micro_batch_that_is_committed_twice_is_found() -> None:
     once = end("commit", application_version=version(1))
 

@@ -8,22 +8,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed, UnknownMember
+from eoslog.errors import (
+    GroupIdNotFound,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerFenced,
+    Replayed,
+    UnknownMember,
+)
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.partition_rows import PARTITIONS_PREFIX
 from eoslog.state.entries import HorizonMoved, LogStartMoved, PartitionsCreated, TopicConfig, TopicConfigChanged
-from eoslog.state.group_entries import OffsetsCommitted
+from eoslog.state.group_entries import GroupDeleted, OffsetsCommitted
+from eoslog.state.groups import committed_offset
+from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import AbortedTransaction, Batch, Control, ProducerState, collect_aborted
+from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import (
     AbortTransaction,
+    AddToTransaction,
+    AppendBatches,
     EndTransaction,
     FenceProducer,
+    PrepareTransaction,
     TransactionContent,
     end_request,
+    prepare_request,
 )
 from tests.unit.state.histories import (
     TOPIC_ID,
@@ -80,6 +95,14 @@ class Run:
         """The open transaction of each transactional id, as the model calls it."""
         self.prepared: dict[str, tuple[list[int], int | None]] = {}
         """Of each prepared transaction, the staged rows by partition and its time-out."""
+        self.added: dict[str, set[int]] = {}
+        """The partitions that were added to each open transaction."""
+        self.pending: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}
+        """The group offsets that were added to each open transaction, by group and partition, with their slots."""
+        self.offsets: dict[tuple[str, int], tuple[int, int]] = {}
+        """The offset of each group and partition, with the slot that put it into the log."""
+        self.fenced: list[tuple[str, ProducerIdentity]] = []
+        """Identities whose transactional id was taken over."""
         self.sequences: dict[tuple[str, int], int] = {}
         self.sent: list[BatchAppended] = []
         self.sealed: dict[int, list[Sealed]] = {partition: [] for partition in range(PARTITIONS)}
@@ -96,6 +119,8 @@ class Run:
         kinds = ["send"] * 6 + ["commit", "abort"] * 2
         kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "roll", "other"]
         kinds += ["seal", "forget"] + ["prepare"] * 4 + ["keep"] * 2 + ["force", "fence"]
+        kinds += ["commit_keeping_epoch", "abort_keeping_epoch"] * 2 + ["add"] * 4 + ["send_verified"] * 2
+        kinds += ["end_late", "delete_group"]
         getattr(self, self.data.draw(st.sampled_from(kinds)))()
         self.counter += 1
         self.check()
@@ -109,7 +134,7 @@ class Run:
         for partition in range(PARTITIONS):
             self.sequences[(name, partition)] = 0
 
-    def forget_open(self, name: str, outcome: str) -> None:
+    def forget_open(self, name: str, outcome: str, *, keeps_epoch: bool = False) -> None:
         counts, _ = self.prepared.pop(name, ([], None))
         if outcome == "commit":
             for partition, count in enumerate(counts):
@@ -117,21 +142,55 @@ class Run:
                     self.model.write(partition, self.names[name], count)
         if name in self.names:
             self.model.end(self.names.pop(name), outcome)
-        self.begin_sequences(name)
+        self.added.pop(name, None)
+        for place, (offset, slot) in self.pending.pop(name, {}).items():
+            if outcome == "commit" and slot > self.offsets.get(place, (0, -1))[1]:
+                self.offsets[place] = (offset, slot)
+        if not keeps_epoch:
+            self.begin_sequences(name)
 
-    def send(self) -> None:
+    def send(self, *, verified: bool = False) -> None:
         name, partition = self.draw_producer(), self.data.draw(st.integers(0, PARTITIONS - 1))
         count = self.data.draw(st.integers(1, 3))
         sequence = self.sequences.get((name, partition), 0)
         batch = self.history.batch(self.identity(name), sequence, count, transactional_id=name, partition=partition)
-        if name in self.prepared:
-            assert isinstance(self.history.refused(lambda draft: draft.append(batch).base_offset), InvalidTxnState)
+        request = AppendBatches([batch], verified=verified)
+        if name in self.prepared or (verified and partition not in self.partitions_of(name)):
+            assert isinstance(self.history.refused(request.apply), InvalidTxnState)
             return
-        offset = self.history.append(lambda draft: draft.append(batch).base_offset)
+        ((_, offset, _),) = self.history.append(request.apply)
         assert offset == len(self.model.rows.get(partition, ()))
         self.sent.append(batch)
         self.sequences[(name, partition)] = sequence + count
         self.model.write(partition, self.names.setdefault(name, f"{name}#{self.counter}"), count)
+
+    def send_verified(self) -> None:
+        self.send(verified=True)
+
+    def partitions_of(self, name: str) -> set[int]:
+        """The partitions of the open transaction, added or with rows."""
+        return self.model.touched.get(self.names.get(name, ""), set()) | self.added.get(name, set())
+
+    def add(self) -> None:
+        """Partitions and group offsets join a transaction, or begin it."""
+        name, verified = self.draw_producer(), self.data.draw(st.booleans())
+        partitions = self.data.draw(st.lists(st.integers(0, PARTITIONS - 1), max_size=2))
+        places = st.tuples(st.sampled_from(["g", "h"]), st.integers(0, PARTITIONS - 1))
+        offsets = dict.fromkeys(self.data.draw(st.lists(places, max_size=2, unique=True)), self.counter)
+        committed = [offsets_of(group, offset, partition=partition) for (group, partition), offset in offsets.items()]
+        entry = self.history.addition(self.identity(name), *partitions, offsets=committed, transactional_id=name)
+        request = AddToTransaction(entry, verified)
+        if name in self.prepared or (verified and name not in self.names):
+            assert isinstance(self.history.refused(request.apply), InvalidTxnState)
+            return
+        slot = self.history.slot
+        self.history.append(request.apply)
+        is_repeated = name in self.names and not offsets and set(partitions) <= self.partitions_of(name)
+        assert self.history.slot == (slot if is_repeated else slot + 1)
+        self.names.setdefault(name, f"{name}#{self.counter}")
+        self.added.setdefault(name, set()).update(partitions)
+        pending = self.pending.setdefault(name, {})
+        pending |= {place: (offset, self.history.slot) for place, offset in offsets.items()}
 
     def alone(self) -> None:
         if "" not in self.identities:
@@ -174,8 +233,43 @@ class Run:
     def abort(self) -> None:
         self.end("abort")
 
+    def commit_keeping_epoch(self) -> None:
+        self.end_keeping_epoch("commit")
+
+    def abort_keeping_epoch(self) -> None:
+        self.end_keeping_epoch("abort")
+
+    def end_keeping_epoch(self, outcome: str) -> None:
+        name = self.draw_producer()
+        identity = self.identity(name)
+        request = EndTransaction(end_request(name, identity, outcome, keeps_epoch=True, time_ms=self.history.now_ms))
+        if name in self.prepared:
+            assert isinstance(self.history.refused(request.apply), InvalidTxnState)
+            return
+        if name not in self.names:
+            return
+        assert self.history.append(request.apply) == (identity, True)
+        self.forget_open(name, outcome, keeps_epoch=True)
+        slot = self.history.slot
+        assert self.history.append(request.apply) == (identity, True)
+        assert self.history.slot == slot
+        other = end_request(name, identity, "abort" if outcome == "commit" else "commit", keeps_epoch=True, time_ms=0)
+        assert isinstance(self.history.refused(EndTransaction(other).apply), InvalidTxnState)
+
+    def end_late(self) -> None:
+        """A holder that was fenced is never told that its transaction was ended, whatever its successors ended."""
+        if not self.fenced:
+            return
+        name, identity = self.data.draw(st.sampled_from(self.fenced))
+        for outcome in ("commit", "abort"):
+            for keeps_epoch in (False, True):
+                request = EndTransaction(end_request(name, identity, outcome, keeps_epoch=keeps_epoch, time_ms=0))
+                assert isinstance(self.history.refused(request.apply), ProducerFenced | InvalidProducerIdMapping)
+
     def init(self) -> None:
         name = self.draw_producer()
+        if name in self.identities:
+            self.fenced.append((name, self.identities[name]))
         self.identities[name] = self.history.init(name)
         self.forget_open(name, "abort")
 
@@ -186,6 +280,10 @@ class Run:
         counts = [self.data.draw(st.integers(0, 2)) for _ in range(PARTITIONS)]
         batches = tuple(self.history.staged(n, partition=p) for p, n in enumerate(counts) if n)
         identity = self.identity(name)
+        if self.pending.get(name):
+            request = prepare_request(name, identity, timeout_ms=timeout_ms, time_ms=self.history.now_ms)
+            assert isinstance(self.history.refused(PrepareTransaction(request).apply), InvalidTxnState)
+            return
         named = self.history.prepare(identity, name, batches=batches, timeout_ms=timeout_ms)
         slot = self.history.slot
         assert named == identity == self.history.prepare(identity, name, batches=batches, timeout_ms=timeout_ms)
@@ -230,6 +328,7 @@ class Run:
         transaction = self.history.transaction(name)
         self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         assert self.identities[name] != stale
+        self.fenced.append((name, stale))
         self.forget_open(name, "abort")
 
     def zombie(self) -> None:
@@ -324,8 +423,8 @@ class Run:
     def roll(self) -> None:
         """An epoch comes near its end, also while a transaction is prepared."""
         name = self.draw_producer()
-        if name not in self.names or name in self.prepared:
-            self.identity(name)
+        is_there = self.identity(name).producer_epoch == LAST_USABLE_EPOCH
+        if not is_there and (name not in self.names or name in self.prepared):
             self.identities[name] = self.history.at_epoch(LAST_USABLE_EPOCH, name)
             self.begin_sequences(name)
 
@@ -338,6 +437,7 @@ class Run:
                 assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownMember)
             else:
                 history.append(lambda draft: draft.append(entry))
+                self.offsets["g", 0] = (self.counter, history.slot)
         elif kind == 1:
             self.change_group()
         elif kind == 2 and history.now_ms > 2 and history.state.horizon_ms < history.now_ms - 1:
@@ -356,6 +456,20 @@ class Run:
             more = PartitionsCreated(topic=name, topic_id=topic_id, partitions=self.data.draw(st.integers(2, 3)))
             history.append(lambda draft: draft.append(more))
 
+    def delete_group(self) -> None:
+        entry = GroupDeleted(group="h")
+        places = {place for place in {*self.offsets, *self.pending_places()} if place[0] == "h"}
+        if not places:
+            assert isinstance(self.history.refused(lambda draft: draft.append(entry)), GroupIdNotFound)
+            return
+        self.history.append(lambda draft: draft.append(entry))
+        for offsets in [self.offsets, *self.pending.values()]:
+            for place in places & offsets.keys():
+                del offsets[place]
+
+    def pending_places(self) -> set[tuple[str, int]]:
+        return {place for offsets in self.pending.values() for place in offsets}
+
     def change_group(self) -> None:
         names = st.sampled_from(["m1", "m2", "m3"])
         joined = self.data.draw(st.lists(names, max_size=2, unique=True))
@@ -370,6 +484,7 @@ class Run:
         assert self.history.follower == self.history.state
         assert set(self.history.state.ongoing) == set(self.names)
         assert {name for name in self.names if self.history.transaction(name).prepared} == set(self.prepared)
+        self.check_offsets()
         for partition in range(PARTITIONS):
             place = self.history.partition(partition)
             assert place.high_watermark == len(self.model.rows.get(partition, ()))
@@ -379,6 +494,18 @@ class Run:
             self.stable[partition] = place.last_stable_offset
             self.check_rows(partition)
             self.check_segments(partition)
+
+    def check_offsets(self) -> None:
+        """Groups have the offsets of the model, and the model's pending ones are pending."""
+        state = self.history.state
+        found = {
+            (name, partition_id.partition): (offset.offset, offset.slot)
+            for name, group in state.groups.items()
+            for partition_id, offset in group.offsets.items()
+        }
+        assert found == self.offsets
+        pending = {(name, each.partition) for name in ("g", "h") for each in pending_partitions(state, name)}
+        assert pending == self.pending_places()
 
     def check_rows(self, partition: int) -> None:
         """Readers see what the model says, from the log start on."""
@@ -488,6 +615,8 @@ def test_only_unused_ids_expire_and_open_transactions_stay(data: st.DataObject) 
     if planned is not None:
         history.append(lambda draft: draft.append(planned))
 
+    for group, partition in run.pending_places() & run.offsets.keys():
+        assert committed_offset(history.state, group, PartitionId(TOPIC_ID, partition)) is not None
     assert history.state.ongoing == ongoing
     assert set(history.state.transactions) == set(ongoing)
     assert history.state.application_versions == application_versions

@@ -16,6 +16,7 @@ from tests.simulation.mutations import (
     streams,
     threads,
     topics,
+    transaction_versions,
     transactions,
 )
 from tests.simulation.mutations.mutation import MUTATIONS, Mutation
@@ -28,6 +29,7 @@ MODULES = (
     deletion,
     producers,
     transactions,
+    transaction_versions,
     readers,
     records,
     shared_objects,

@@ -81,7 +81,9 @@ def epoch_not_raised_by_the_end() -> Iterator[None]:
     def same(draft: Draft, transaction: Transaction, kind: str) -> ProducerIdentity:
         return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
-    def marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
+    def marker(
+        known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int, *, keeps_epoch: bool
+    ) -> ProducerState:
         return ProducerState(producer_id, marker_epoch, (), timestamp, -1)
 
     with (
@@ -96,7 +98,9 @@ def epoch_not_raised_by_the_end() -> Iterator[None]:
 def marker_epoch_not_strictly_greater() -> Iterator[None]:
     """A marker of the partition's own epoch is accepted: a late marker ends a later transaction."""
 
-    def marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
+    def marker(
+        known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int, *, keeps_epoch: bool
+    ) -> ProducerState:
         if known is not None and marker_epoch < known.producer_epoch:
             raise sequences.InvalidProducerEpoch("an older epoch")
         return ProducerState(producer_id, marker_epoch, (), timestamp, -1)

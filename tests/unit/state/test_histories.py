@@ -308,14 +308,15 @@ class Run:
 
     def force(self) -> None:
         name = self.draw_producer()
-        self.identity(name)
+        before = self.identity(name)
         if name in self.prepared:
             error = self.history.refused(lambda draft: AbortTransaction(name, reason="admin", time_ms=0).apply(draft))
             assert isinstance(error, InvalidTxnState)
         assert self.history.force_terminate(name) is (name in self.names)
         transaction = self.history.transaction(name)
         self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-        self.forget_open(name, "abort")
+        assert (self.identities[name] == before) is (name not in self.names)
+        self.forget_open(name, "abort", keeps_epoch=name not in self.names)
 
     def fence(self) -> None:
         name = self.draw_producer()

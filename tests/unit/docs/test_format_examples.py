@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 
 
 EXAMPLES: list[dict[str, Any]] = [json.loads(text) for text in blocks("json")]
-RECORDS = [example for example in EXAMPLES if "prev" in example]
+RECORDS = sorted((example for example in EXAMPLES if "prev" in example), key=lambda record: int(record["slot"]))
 
 
 def example_with(key: str) -> dict[str, Any]:
@@ -122,10 +122,11 @@ def test_folding_the_records_gives_the_offsets_and_states_of_the_page(folded: St
     assert (partition.log_start_offset, partition.last_stable_offset, partition.high_watermark) == (0, 8, 8)
     assert [(segment.base_offset, segment.end_offset) for segment in partition.sealed] == [(0, 4), (4, 7)]
     assert {name: txn.state.name for name, txn in folded.transactions.items()} == {
-        "etl-1": "COMPLETE_ABORT",
+        "etl-1": "COMPLETE_COMMIT",
         "spark-5c1d0a9be7f24a63": "COMPLETE_COMMIT",
     }
     assert folded.groups["billing"].offsets[PartitionId(topic_id(), 0)].slot == 4
+    assert folded.groups["refunds"].offsets[PartitionId(topic_id(), 0)].slot == 12
 
 
 def test_folding_the_records_gives_the_application_version_of_the_job(folded: StoreState) -> None:

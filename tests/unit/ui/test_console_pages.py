@@ -10,9 +10,10 @@ import eoslog
 from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.slots import slot_path
 from eoslog.read.history import Operation
+from eoslog.state.group_entries import GroupOffset, GroupOffsets
 from eoslog.state.jobs import CommitJob
-from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
-from eoslog.state.transaction_requests import TransactionContent
+from eoslog.state.transaction_entries import AddedToTransaction, ApplicationVersion, CommitSummary
+from eoslog.state.transaction_requests import AddToTransaction, InitProducerId, TransactionContent
 from eoslog.ui.job_pages import recent_work
 from eoslog.ui.overview_page import commit_rate
 from eoslog.ui.pages import PAGE_SIZE
@@ -322,6 +323,26 @@ def test_a_prepared_transaction_shows_the_offsets_that_it_would_commit(
     assert "Timeout none while it is prepared" in page
     assert "Would commit 1 offset of group billing" in page
     store.admin.force_terminate_transaction("bank")
+
+
+def test_an_open_transaction_shows_the_offsets_that_were_added_to_it(store: eoslog.Store, browser: TestClient) -> None:
+    commit(store, "etl-1", [b"a"])
+    identity = store.append(InitProducerId("client", timeout_ms=60_000, time_ms=store.now_ms())).identity
+    topic_id = store.read(lambda state, slot: state.topic_ids["payments"])
+    place = GroupOffset(topic_id=topic_id, partition=0, offset=1)
+    added = AddedToTransaction(
+        transactional_id="client",
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        offsets=(GroupOffsets(group="billing", offsets=(place,)),),
+        time_ms=store.now_ms(),
+    )
+    store.append(AddToTransaction(added))
+
+    page = words(browser.get("/transactions/one?id=client"))
+
+    assert "State open ONGOING" in page
+    assert "Would commit 1 offset of group billing" in page
 
 
 def test_a_task_of_a_job_has_a_page(store: eoslog.Store, browser: TestClient) -> None:

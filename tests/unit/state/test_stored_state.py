@@ -14,7 +14,7 @@ import pytest
 from eoslog.errors import CorruptRecord
 from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.format.partition_rows import PARTITIONS_SCHEMA
-from tests.unit.state.histories import TOPIC_ID, History
+from tests.unit.state.histories import TOPIC_ID, History, offsets_of
 from tests.unit.state.parts import partitions_part
 
 Row = dict[str, Any]
@@ -136,6 +136,31 @@ PARTITION_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
     "a partition of no topic": (lambda row: row.update(topic_id="f" * 32, active=[]), "lacks one of the partitions"),
     "another number": (lambda row: row.update(partition=1, active=[]), "lacks one of the partitions"),
 }
+
+
+PENDING_OFFSET_LIES: dict[str, tuple[Row, str]] = {
+    "an offset below zero": ({"offset": -1}, "offset"),
+    "a partition below zero": ({"partition": -1}, "partition"),
+    "a topic outside of the store": ({"topic_id": "../x"}, "topic_id"),
+    "no group": ({"group": ""}, "group"),
+    "an epoch below every epoch": ({"leader_epoch": -2}, "leader_epoch"),
+    "a slot before the first one": ({"slot": -1}, "slot"),
+    "a slot beyond all slots": ({"slot": 2**50}, "slot"),
+}
+
+
+@pytest.mark.parametrize("lie", PENDING_OFFSET_LIES)
+def test_a_pending_offset_that_lies_is_refused(lie: str) -> None:
+    history = History()
+    history.add(history.init(), 0, offsets=(offsets_of("g", 5),))
+    bodies = {part.name: part.encode() for part in parts(history.state, history.slot)}
+    table = pq.read_table(io.BytesIO(bodies["transactions"]))
+    rows = table.to_pylist()
+    change, reason = PENDING_OFFSET_LIES[lie]
+    rows[0]["pending_offsets"][0].update(change)
+
+    with pytest.raises(CorruptRecord, match=reason):
+        restore(bodies | {"transactions": parquet(rows, table.schema)})
 
 
 @pytest.mark.parametrize("lie", STORE_LIES)

@@ -89,7 +89,7 @@ SIMULATE := $(BIN)/python -m tests.simulation.run
 
 QUICK_SEEDS ?= 200
 SHORT_STEPS := 100
-test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (20 minutes on 2 cores)
+test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (10 minutes on 2 cores)
 
 # A worker takes tests that follow each other, so that tests of a module share what they have made.
 UNIT_TESTS := --dist worksteal -m "not slow and not clouds" tests --ignore=tests/simulation --ignore=tests/spark
@@ -116,7 +116,7 @@ test-spark: setup s3-server ## The part of them that runs Spark, with a session 
 DEEP_MIXED_SEEDS ?= 1000
 DEEP_LOG_SEEDS ?= 3000
 FOCUS_SEEDS ?= 100
-test-deep: setup s3-server ## Run the slow tests, except those of interrupts, more examples, and a slice of the seeds (40 minutes on 2 cores)
+test-deep: setup s3-server ## Run the slow tests, except those of interrupts, more examples, and a slice of the seeds (45 minutes on 2 cores)
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=deep tests --ignore=tests/spark --ignore=tests/interrupts
 	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from eoslog import Store
 from eoslog.errors import InvalidRequest, NotAStore, StoreUnavailable
 from eoslog.storage.environment import Environment
 from tests.conftest import s3_store_at
+from tests.depth import sweep
 from tests.fault_proxy import FaultProxy
 from tests.s3.servers import S3Server
 from tests.unit.verification.histories import copy_of_small_history, faults
@@ -78,8 +80,13 @@ def test_a_target_in_the_source_is_refused(local: Store, moto_server: S3Server) 
     assert there.admin.copy(eoslog.connect(f"{bucket}/a/store2", **moto_server.options())).files > 0
 
 
-@pytest.mark.parametrize("lands", [False, True])
-@pytest.mark.parametrize("path", [".copy/0001", "eoslog.json", "__transaction_state/slot", ".parquet"])
+@pytest.mark.parametrize(
+    ("path", "lands"),
+    sweep(
+        itertools.product([".copy/0001", "eoslog.json", "__transaction_state/slot", ".parquet"], [False, True]),
+        quick=[(".copy/0001", True), ("eoslog.json", True), ("__transaction_state/slot", False), (".parquet", False)],
+    ),
+)
 def test_lost_answers_of_the_target_are_no_harm(
     local: Store, s3_server: S3Server, s3_bucket: str, fault_proxy: FaultProxy, path: str, lands: bool
 ) -> None:

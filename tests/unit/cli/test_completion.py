@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 
 import eoslog
 from eoslog.main import cli
+from tests.depth import sweep
 from tests.pages import REPOSITORY, prose
 from tests.unit.cli.command import Command
 
@@ -95,7 +96,7 @@ def test_an_error_completes_nothing_and_says_nothing(
     assert logging.root.manager.disable == 0
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", sweep(["bash", "zsh", "fish"], quick=["fish"]))
 def test_the_page_has_the_line_for_each_shell(shell: str, url: str) -> None:
     assert f"{VARIABLE}={shell}_source eoslog" in prose(REPOSITORY / "docs/operations.md")
     words = ["eoslog", "--store", url, "topics", "describe", "pay"]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError, OffsetOutOfRange
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, stored_schema
+from eoslog.gateway.batch_cache import BatchCache, EncodedBatch
 from eoslog.gateway.error_codes import error_code
-from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.log_follower import LogFollower
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
@@ -28,7 +26,6 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import ReadPlanner
 from eoslog.read.row_reader import PartitionRead, read_rows
 from eoslog.session.session import Session
-from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 
@@ -50,39 +47,6 @@ _WANTED = pa.schema([*RECORDS_SCHEMA, RECORD_COLUMNS.field("offset")])
 def isolation_of(level: int) -> IsolationLevel:
     """Return the isolation level of Kafka's number."""
     return IsolationLevel.READ_COMMITTED if level == 1 else IsolationLevel.READ_UNCOMMITTED
-
-
-class EncodedBatch(NamedTuple):
-    """A record batch, and the offset at which the next one begins."""
-
-    data: bytes
-    end_offset: int
-
-
-class BatchCache:
-    """Recently encoded batches by the offset at which a fetch finds them. The least recently used ones are dropped."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._batches: OrderedDict[tuple[PartitionId, IsolationLevel, int], EncodedBatch] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, partition: PartitionId, isolation: IsolationLevel, offset: int) -> EncodedBatch | None:
-        with self._lock:
-            found = self._batches.get((partition, isolation, offset))
-            if found is not None:
-                self._batches.move_to_end((partition, isolation, offset))
-            return found
-
-    def put(self, partition: PartitionId, isolation: IsolationLevel, offset: int, batch: EncodedBatch) -> None:
-        with self._lock:
-            before = self._batches.pop((partition, isolation, offset), None)
-            self._bytes += len(batch.data) - (0 if before is None else len(before.data))
-            self._batches[partition, isolation, offset] = batch
-            while self._bytes > self._most_bytes and self._batches:
-                _, dropped = self._batches.popitem(last=False)
-                self._bytes -= len(dropped.data)
 
 
 class BatchReader:
@@ -208,15 +172,16 @@ class Fetch:
     def __init__(
         self,
         store: Session,
-        config: GatewayConfig,
         topics: KnownTopics,
         *,
+        cache: BatchCache,
         follower: LogFollower,
         answers: MemoryBudget,
         executor: Executor,
     ) -> None:
         """
         Args:
+            cache: the batches that are encoded here, and those that producers have sent.
             answers: the memory for the rows in answers.
         """
         self._store = store
@@ -224,7 +189,7 @@ class Fetch:
         self._follower = follower
         self._answers = answers
         self._executor = executor
-        self._reader = BatchReader(store, BatchCache(config.cache_bytes))
+        self._reader = BatchReader(store, cache)
 
     async def answer(self, request: Request) -> tuple[bytes, Lease]:
         """Return the answer, and the memory of its rows."""

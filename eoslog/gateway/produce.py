@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
+from eoslog.gateway.batch_cache import BatchCache, EncodedBatch
 from eoslog.gateway.batch_errors import BatchError
 from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.error_codes import BATCH_CODES, error_code
@@ -19,7 +21,7 @@ from eoslog.gateway.memory_budget import MemoryBudget
 from eoslog.gateway.protocol import Request
 from eoslog.gateway.record_batches import DecodedBatch, decode, most_decoded_bytes
 from eoslog.producer.producer_batches import ProducerBatch
-from eoslog.state.transaction_requests import AppendedRows
+from eoslog.state.transaction_requests import AppendedRows, DuplicateRows
 from eoslog.wording import quoted
 
 _NO_ANSWER, _ALL = 0, -1
@@ -64,15 +66,24 @@ class Produce:
     """Answers produce requests."""
 
     def __init__(
-        self, config: GatewayConfig, topics: KnownTopics, queue: BatchQueue, *, rows: MemoryBudget, executor: Executor
+        self,
+        config: GatewayConfig,
+        topics: KnownTopics,
+        queue: BatchQueue,
+        *,
+        cache: BatchCache,
+        rows: MemoryBudget,
+        executor: Executor,
     ) -> None:
         """
         Args:
+            cache: gets the appended batches, so that consumers fetch them without a read of the store.
             rows: the memory for the rows of batches that wait.
         """
         self._config = config
         self._topics = topics
         self._queue = queue
+        self._cache = cache
         self._rows = rows
         self._executor = executor
 
@@ -126,7 +137,7 @@ class Produce:
         except BaseException:
             lease.release()
             raise
-        size = decoded.rows.nbytes
+        size = decoded.rows.nbytes + len(decoded.records)
         lease.shrink(size)
         is_own = decoded.producer_id < 0
         batch = ProducerBatch(
@@ -141,7 +152,18 @@ class Produce:
         )
         answer = self._queue.add(batch, size, is_own=is_own)
         answer.add_done_callback(lambda _: lease.release())
+        if not decoded.is_transactional:
+            # All consumers see the rows at once. Those of a transaction may be aborted.
+            answer.add_done_callback(partial(self._keep, decoded))
         return answer
+
+    def _keep(self, decoded: DecodedBatch, answer: _Appended) -> None:
+        """Put an appended batch into the cache."""
+        appended = None if answer.cancelled() else answer.result()
+        # The rows of a duplicate are those of the earlier batch, whatever the client sends now.
+        if isinstance(appended, AppendedRows) and not isinstance(appended, DuplicateRows):
+            begin, end = appended.base_offset, appended.base_offset + appended.record_count
+            self._cache.put(appended.partition_id, None, begin, EncodedBatch(decoded.at_offset(begin), end))
 
     async def _decoded(self, records: memoryview) -> DecodedBatch:
         def decoded() -> DecodedBatch:

@@ -59,8 +59,9 @@ _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x2
 """Bits of the attributes."""
 _ATTRIBUTES_END = _TO_CRC.size + struct.calcsize(">h")
 _ABORT, _COMMIT = 0, 1
-_MOST_EXPANSION = 8
-"""Rows have at most this many times the bytes of their records without compression: a record has 7 bytes or more."""
+_MOST_EXPANSION = 9
+"""Rows and their records without compression have at most this many times the bytes of the records. The smallest record
+has 7 bytes."""
 _RECORDS_AT_ONCE = 16 << 10
 """The numbers of a record take many times the bytes of a small record. This bounds the memory for them."""
 _MOST_HEADERS = 1 << 20
@@ -82,6 +83,28 @@ class DecodedBatch:
     is_control: bool
     rows: pa.Table
     """The records with the columns of ``RECORDS_SCHEMA``."""
+    records: bytes
+    """The records in Kafka's form, without compression."""
+    base_timestamp: int
+
+    def at_offset(self, offset: int) -> bytes:
+        """Return the records as the batch without producer that ``encode`` makes of the rows.
+
+        Args:
+            offset: the offset of the first record.
+        """
+        timestamps = self.rows["timestamp"].cast(pa.int64())
+        header = _Header(
+            attributes=0,
+            last_offset_delta=self.rows.num_rows - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=pc.max(timestamps).as_py(),
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+            base_sequence=NO_SEQUENCE,
+            record_count=self.rows.num_rows,
+        )
+        return _batch(offset, header, self.records)
 
 
 class _Header(NamedTuple):
@@ -98,7 +121,7 @@ class _Header(NamedTuple):
 
 
 def most_decoded_bytes(batch: memoryview | bytes, *, max_bytes: int) -> int:
-    """Return how many bytes the rows of a batch take at most, before it is decoded.
+    """Return how many bytes the rows and records of a decoded batch take at most, before it is decoded.
 
     Args:
         max_bytes: the most bytes of the records without compression.
@@ -128,6 +151,8 @@ def decode(batch: memoryview | bytes, *, max_bytes: int) -> DecodedBatch:
         is_transactional=bool(header.attributes & _TRANSACTIONAL),
         is_control=bool(header.attributes & _CONTROL),
         rows=pa.Table.from_batches(_rows(body, header), RECORDS_SCHEMA),
+        records=body,
+        base_timestamp=header.base_timestamp,
     )
 
 
@@ -343,14 +368,15 @@ def control_batch(offset: int, producer_id: int, epoch: int, commit: bool) -> by
     return _batch(offset, header, _records(row, zero, zero))
 
 
-def _batch(base_offset: int, header: _Header, records: pa.Buffer) -> bytes:
-    checked = _FROM_ATTRIBUTES.pack(*header) + records.to_pybytes()
-    length = _TO_CRC.size - _BEFORE_LENGTH + len(checked)
+def _batch(base_offset: int, header: _Header, records: bytes) -> bytes:
+    checked = _FROM_ATTRIBUTES.pack(*header)
+    checksum = google_crc32c.extend(google_crc32c.value(checked), records)
+    length = _HEADER_BYTES - _BEFORE_LENGTH + len(records)
     leader_epoch = 0
-    return _TO_CRC.pack(base_offset, length, leader_epoch, _MAGIC, google_crc32c.value(checked)) + checked
+    return b"".join((_TO_CRC.pack(base_offset, length, leader_epoch, _MAGIC, checksum), checked, records))
 
 
-def _records(rows: pa.RecordBatch, timestamp_delta: Numbers, offset_delta: Numbers) -> pa.Buffer:
+def _records(rows: pa.RecordBatch, timestamp_delta: Numbers, offset_delta: Numbers) -> bytes:
     """Return rows as records."""
     keys, values = rows.column("key"), rows.column("value")
     headers = _encoded_headers(rows.column("headers"))
@@ -363,7 +389,7 @@ def _records(rows: pa.RecordBatch, timestamp_delta: Numbers, offset_delta: Numbe
     before_key = _varints(length, attributes, timestamp_delta, offset_delta, key_size)
     records = _joined(before_key, keys, _varints(value_size), values, headers)
     _, bounds, data = records.buffers()
-    content: pa.Buffer = data.slice(0, int(np.frombuffer(bounds, np.int32)[len(records)]))
+    content: bytes = data.slice(0, int(np.frombuffer(bounds, np.int32)[len(records)])).to_pybytes()
     return content
 
 

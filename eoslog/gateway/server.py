@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from eoslog.gateway.addresses import Address, check_loopback
+from eoslog.gateway.batch_cache import BatchCache
 from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
 from eoslog.gateway.fetch import Fetch
@@ -53,10 +54,11 @@ class Gateway:
         self._coordinators = ThreadPoolExecutor(_THREADS, "eoslog-gateway-coordinator")
         self._appenders = ThreadPoolExecutor(2, "eoslog-gateway-append")
         self._queue = BatchQueue(store, config, executor=self._appenders, appended=self._follower.appended)
+        cache = BatchCache(config.cache_bytes)
         self._fetch = Fetch(
             store,
-            config,
             known,
+            cache=cache,
             follower=self._follower,
             answers=self._responses,
             executor=self._executor,
@@ -82,7 +84,7 @@ class Gateway:
             ApiKey.OFFSET_FETCH: groups.fetch,
             ApiKey.API_VERSIONS: _versions,
         }
-        produce = Produce(config, known, self._queue, rows=self._rows, executor=self._executor)
+        produce = Produce(config, known, self._queue, cache=cache, rows=self._rows, executor=self._executor)
         self._handlers = Handlers(produce.begin, self._other)
         self._connections: dict[asyncio.Task[None], Connection] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from eoslog.state.entries import TopicConfig
 from eoslog.store import Store
 from tests.unit.gateway.raw_client import (
     Client,
+    Producer,
     batch,
     batches_of,
     fetch,
@@ -107,8 +109,42 @@ def test_the_rows_of_many_small_batches_are_fetched_as_one(store: Store) -> None
         for number in range(20):
             produce(client, ("t", 0, batch(b"%d" % number)))
 
+    with running(store) as gateway, Client(gateway.port) as client:
         (found,) = batches_of(fetch(client, "t", 3).records)
         assert (found.base_offset, found.next_offset) == (3, 20)
+
+
+@pytest.mark.parametrize("compression", [0, 1])
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+def test_the_batches_of_producers_are_fetched_without_a_read_of_the_store(
+    store: Store, monkeypatch: pytest.MonkeyPatch, compression: int, isolation: int
+) -> None:
+    def not_read(*args: Any, **options: Any) -> Any:
+        raise AssertionError("the rows are read")
+
+    sent = [batch(*[b"%d" % number] * (number + 1), compression=compression) for number in range(3)]
+    with running(store) as gateway, Client(gateway.port) as client:
+        for each in sent:
+            produce(client, ("t", 0, each))
+        with monkeypatch.context() as patch:
+            patch.setattr(fetching, "read_rows", not_read)
+            found = fetch(client, "t", 0, isolation=isolation).records
+
+    assert [each.base_offset for each in batches_of(found)] == [0, 1, 3]
+    with running(store) as gateway, Client(gateway.port) as client:
+        assert values_of(fetch(client, "t", 0, isolation=isolation).records) == values_of(found)
+
+
+def test_a_batch_with_the_sequence_of_another_one_does_not_hide_its_rows(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        answer = client.call(
+            ApiKey.INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout=timedelta(seconds=60)
+        )
+        producer = Producer(answer.producer_id, answer.producer_epoch, 0)
+        offsets = [produce(client, ("t", 0, batch(value, producer=producer)))[0].base_offset for value in (b"1", b"2")]
+
+        assert offsets == [0, 0]
+        assert values_of(fetch(client, "t", 0).records) == [(0, b"1")]
 
 
 def test_answers_are_as_small_as_the_client_asks_but_have_one_batch(store: Store) -> None:

@@ -1,0 +1,57 @@
+"""The cache of record batches, which several consumers may fetch."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import NamedTuple
+
+from eoslog.read.isolation import IsolationLevel
+from eoslog.state.names import PartitionId
+
+_ENTRY_BYTES = 512
+"""About what a batch takes beside its bytes."""
+
+
+class EncodedBatch(NamedTuple):
+    """A record batch, and the offset at which the next one begins."""
+
+    data: bytes
+    end_offset: int
+
+
+class BatchCache:
+    """Recent batches by the offset at which a fetch finds them. The least recently used ones are dropped."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._batches: OrderedDict[tuple[PartitionId, IsolationLevel | None, int], EncodedBatch] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, partition: PartitionId, isolation: IsolationLevel, offset: int) -> EncodedBatch | None:
+        with self._lock:
+            for level in (isolation, None):
+                found = self._batches.get((partition, level, offset))
+                if found is not None:
+                    self._batches.move_to_end((partition, level, offset))
+                    return found
+            return None
+
+    def put(self, partition: PartitionId, isolation: IsolationLevel | None, offset: int, batch: EncodedBatch) -> None:
+        """Keep a batch.
+
+        Args:
+            isolation: the level whose consumers may see it; None: those of all levels.
+        """
+        with self._lock:
+            before = self._batches.pop((partition, isolation, offset), None)
+            self._bytes += _size(batch) - (0 if before is None else _size(before))
+            self._batches[partition, isolation, offset] = batch
+            while self._bytes > self._most_bytes and self._batches:
+                _, dropped = self._batches.popitem(last=False)
+                self._bytes -= _size(dropped)
+
+
+def _size(batch: EncodedBatch) -> int:
+    return _ENTRY_BYTES + len(batch.data)

@@ -12,14 +12,13 @@ negative size stands for null:
     Length, Attributes: int8, TimestampDelta, OffsetDelta, KeySize, Key, ValueSize, Value,
     HeaderCount, and for each header KeySize, Key, ValueSize, Value
 
-Only the length of a record leads to the next one, so a loop finds the positions of records. All fields but headers are
-then read one field of many records at a time, which is several times as fast as one record at a time.
+Only the length of a record leads to the next one, so a loop finds the positions of records. The fields are then read
+one field of many records at a time, which is several times as fast as one record at a time.
 """
 
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -65,7 +64,9 @@ has 7 bytes."""
 _RECORDS_AT_ONCE = 16 << 10
 """The numbers of a record take many times the bytes of a small record. This bounds the memory for them."""
 _MOST_HEADERS = 1 << 20
-"""The largest number of headers in a batch. They are read one by one, and this bounds the time of that."""
+"""The largest number of headers in a batch. They may have to be read one by one, and this bounds the time of that."""
+_RECORDS_TOGETHER = 32
+"""The headers of fewer records are read one by one: that costs less than the calls that read them together."""
 _MOST_BYTES = (1 << 31) - 1
 """Arrow's positions within keys and values have 32 bits."""
 
@@ -265,32 +266,44 @@ def _headers(body: bytes, at: Numbers, end: Numbers, counts: Numbers, most_heade
         raise InvalidBatch("a record has a negative number of headers, or more than it has room for")
     if counts.sum() > most_headers:
         raise BatchTooLarge(f"the records of a batch have more than {_MOST_HEADERS} headers. Send smaller batches")
-    key_at, key_size, value_at, value_size = array("q"), array("q"), array("q"), array("q")
-    for count, position, record_end in zip(counts.tolist(), at.tolist(), end.tolist(), strict=True):
-        for _ in range(count):
-            size, position = read_varint(body, position)
-            key_at.append(position)
-            key_size.append(size)
-            size, position = read_varint(body, position + max(size, 0))
-            value_at.append(position)
-            value_size.append(size)
-            position += max(size, 0)
-        if position != record_end:
-            raise InvalidBatch("the headers of a record end before or behind it")
-    if min(key_size) < 0:
+    key_at, key_size, value_at, value_size = _header_fields(body, at, end, counts)
+    if key_size.min() < 0:
         raise InvalidBatch("the key of a header is null")
     try:
-        keys = _slices(body, _numbers(key_at), _numbers(key_size)).cast(pa.string())
+        keys = _slices(body, key_at, key_size).cast(pa.string())
     except pa.ArrowInvalid:
         raise InvalidBatch("the key of a header is not UTF-8") from None
-    values = _slices(body, _numbers(value_at), _numbers(value_size))
+    values = _slices(body, value_at, value_size)
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(_HEADERS.value_type))
     buffers = [_validity(counts > 0), _buffer(_bounds(counts))]
     return pa.Array.from_buffers(_HEADERS, len(counts), buffers, children=[pairs])
 
 
-def _numbers(values: array[int]) -> Numbers:
-    return np.frombuffer(values, np.int64)
+def _header_fields(body: bytes, at: Numbers, end: Numbers, counts: Numbers) -> tuple[Numbers, ...]:
+    """Return the position and size of the key of each header, and those of its value."""
+    data = np.frombuffer(body, np.uint8)
+    firsts = _bounds(counts)
+    key_at, key_size, value_at, value_size = np.empty((4, firsts[-1]), np.int64)
+    position = at.copy()
+    number, records = 0, np.flatnonzero(counts)
+    # Most records have few headers, so all first headers are read at once, then all second ones, and so on.
+    while len(records) >= _RECORDS_TOGETHER:
+        place = firsts[records] + number
+        key_size[place], key_at[place] = read_varints(data, position[records])
+        value_size[place], value_at[place] = read_varints(data, key_at[place] + np.maximum(key_size[place], 0))
+        position[records] = value_at[place] + np.maximum(value_size[place], 0)
+        number += 1
+        records = records[counts[records] > number]
+    for record in records.tolist():
+        after = int(position[record])
+        for place in range(int(firsts[record]) + number, int(firsts[record + 1])):
+            key_size[place], key_at[place] = size, after = read_varint(body, after)
+            value_size[place], value_at[place] = size, after = read_varint(body, after + max(size, 0))
+            after += max(size, 0)
+        position[record] = after
+    if (position != end).any():
+        raise InvalidBatch("the headers of a record end before or behind it")
+    return key_at, key_size, value_at, value_size
 
 
 def _slices(data: bytes, at: Numbers, sizes: Numbers) -> Column:

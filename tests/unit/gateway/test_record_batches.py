@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
+from collections.abc import Iterator
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
+from eoslog.gateway import record_batches
 from eoslog.gateway.batch_errors import (
     BatchError,
     BatchTooLarge,
@@ -51,6 +54,13 @@ COMPRESSIONS = pytest.mark.parametrize("compression", KINDS)
 SOME = [Record(5, b"k", b"v", [("h", b"x")]), Record(4, None, b""), Record(7, b"", None)]
 
 
+@pytest.fixture(scope="module", params=[1, 1 << 30], ids=["together", "one by one"])
+def headers_together_or_not(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The headers of many records are read together, or all headers are read one by one."""
+    with patch.object(record_batches, "_RECORDS_TOGETHER", request.param):
+        yield
+
+
 def encoded(records: list[Record], *, base_offset: int = 0, offsets: list[int] | None = None, **producer: int) -> bytes:
     given = range(len(records)) if offsets is None else offsets
     return encode(
@@ -62,6 +72,7 @@ def encoded(records: list[Record], *, base_offset: int = 0, offsets: list[int] |
     )
 
 
+@pytest.mark.usefixtures("headers_together_or_not")
 @CLIENTS
 @COMPRESSIONS
 @given(records=RECORDS)
@@ -277,6 +288,7 @@ _UNFIT = {
 }
 
 
+@pytest.mark.usefixtures("headers_together_or_not")
 @pytest.mark.parametrize("batch", _UNFIT.values(), ids=list(_UNFIT))
 def test_an_intact_batch_that_breaks_a_rule_is_invalid(batch: bytes) -> None:
     with pytest.raises(InvalidBatch):
@@ -405,6 +417,7 @@ def spoiled(batch: bytes, chance: random.Random) -> bytes:
     return found[: chance.randrange(len(found))] if chance.random() < 0.05 else found
 
 
+@pytest.mark.usefixtures("headers_together_or_not")
 @COMPRESSIONS
 @given(records=RECORDS, seed=st.integers(0, 2**32))
 def test_spoiled_batches_are_read_byte_by_byte_alike_or_refused(

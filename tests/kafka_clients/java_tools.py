@@ -31,12 +31,13 @@ def run(tool: str, *arguments: str, timeout_s: float = 120) -> str:
 
 
 def verifiable_producer(
-    servers: str, topic: str, directory: Path, *, records: int, settings: Mapping[str, str], rate: int = -1
+    servers: str, topic: str, directory: Path, *, settings: Mapping[str, str], records: int = -1, rate: int = -1
 ) -> list[str]:
     """Return the command of a ``VerifiableProducer``, which sends the numbers from 0 on.
 
     Args:
         settings: settings of the producer. By default, the tool's producer repeats no request.
+        records: the number of records; -1: it sends until SIGTERM.
         rate: the records in a second; -1: as many as possible.
     """
     path = directory / "producer.properties"

@@ -296,9 +296,9 @@ def _header_fields(body: bytes, at: Numbers, end: Numbers, counts: Numbers) -> t
         records = records[counts[records] > number]
     for record in records.tolist():
         after = int(position[record])
-        for place in range(int(firsts[record]) + number, int(firsts[record + 1])):
-            key_size[place], key_at[place] = size, after = read_varint(body, after)
-            value_size[place], value_at[place] = size, after = read_varint(body, after + max(size, 0))
+        for header in range(int(firsts[record]) + number, int(firsts[record + 1])):
+            key_size[header], key_at[header] = size, after = read_varint(body, after)
+            value_size[header], value_at[header] = size, after = read_varint(body, after + max(size, 0))
             after += max(size, 0)
         position[record] = after
     if (position != end).any():

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,16 +115,26 @@ def running_gateway(
 
 
 @contextmanager
-def killed_every(gateway: GatewayProcess, seconds: float) -> Iterator[None]:
-    """Kill a gateway again and again, and start it again at once, until the block ends. Then it runs."""
+def killed_every(
+    gateway: GatewayProcess, seconds: float, *, progress: Callable[[], int] | None = None
+) -> Iterator[None]:
+    """Kill a gateway again and again, and start it again at once, until the block ends. Then it runs.
+
+    Args:
+        progress: how much the clients have done. A gateway is killed only after a client has done something with it, so
+            that clients get on even if the machine is busy.
+    """
     ended = threading.Event()
     errors: list[BaseException] = []
 
     def kill_again() -> None:
         try:
+            done = 0
             while not ended.wait(seconds):
-                gateway.kill()
-                gateway.start()
+                if progress is None or progress() > done:
+                    gateway.kill()
+                    gateway.start()
+                    done = 0 if progress is None else progress()
         except BaseException as error:
             errors.append(error)
 

@@ -218,7 +218,7 @@ class TransactionEnded(Model):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     """The epoch of the transaction. Its markers carry the next one, except under transaction version 1."""
-    transaction_version: Literal[1] | None = None
+    transaction_version: Annotated[int, Field(strict=True, ge=1, le=1)] | None = None
     """1 if the end leaves the epoch as it is, for clients that know only Kafka's transaction version 1. Its markers
     carry the epoch of the rows, and the sequences go on. None stands for version 2 (KIP-890)."""
     owner: Identifier | None = None

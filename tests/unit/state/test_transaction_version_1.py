@@ -540,7 +540,7 @@ def test_an_end_with_staged_batches_is_invalid(history: History) -> None:
     assert isinstance(error, InvalidEntry)
 
 
-@pytest.mark.parametrize("version", [0, 2, 3, -1, "1", 1.5, [1], {}])
+@pytest.mark.parametrize("version", [0, 2, 3, -1, "1", 1.0, 1.5, True, [1], {}])
 def test_an_end_of_any_other_version_changes_nothing(history: History, version: object) -> None:
     branch = History()
     bring_to(history, "ONGOING by a batch")

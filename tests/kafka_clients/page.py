@@ -21,8 +21,8 @@ that its environment has.
   consumer, `kafka-topics` and `kafka-get-offsets`.
 - Spark 4.1's Kafka connector writes and reads batches and streams. `format("eoslog")` reads the same rows at the same
   offsets.
-- The gateway is killed every two seconds while librdkafka and Java write with idempotence. No row is lost, doubled or
-  out of order.
+- The gateway is killed five times or more, every two seconds, while librdkafka and Java write with idempotence. No row
+  is lost, doubled or out of order.
 
 """
 

@@ -1,7 +1,8 @@
 """The gateway beside a Kafka broker in one run: CPU for each record of 100 bytes, acknowledgements and transactions.
 
 ``python -m benchmarks.gateway [records]`` with the environment of ``conf/kafka_clients.sh``. Both write to the same
-disk. The gateway also writes to a real S3 server; its times are beside the time of a PUT there.
+disk. The gateway also writes to a real S3 server; its times are beside the time of a PUT there. Consumers read the
+records twice: after the producer, and from a gateway that has just started, which reads them from the store.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _PATIENCE_S = 120
 _PRODUCERS = 8
 _TOGETHER_S = 5.0
 _ROWS_OF_TRANSACTION = 10
-_TOPIC = "benchmark"
+_TOPIC, _WARM_UP = "benchmark", "warm-up"
 
 
-def produce(servers: str, records: int) -> float:
-    """Write records to the topic, and return the time until the last acknowledgement (s)."""
+def produce(servers: str, records: int, topic: str = _TOPIC) -> float:
+    """Write records to a topic, and return the time until the last acknowledgement (s)."""
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -47,21 +48,21 @@ def produce(servers: str, records: int) -> float:
             "queue.buffering.max.messages": records + 1,
         }
     )
-    producer.list_topics(_TOPIC, _PATIENCE_S)
+    producer.list_topics(topic, _PATIENCE_S)
     start = time.perf_counter()
     for _ in range(records):
-        producer.produce(_TOPIC, _VALUE, partition=0)
+        producer.produce(topic, _VALUE, partition=0)
     if producer.flush(_PATIENCE_S):
         raise RuntimeError("not all records were written")
     return time.perf_counter() - start
 
 
-def consume(servers: str, records: int) -> float:
-    """Read records from the beginning of the topic, and return the time that it takes (s)."""
+def consume(servers: str, records: int, topic: str = _TOPIC) -> float:
+    """Read records from the beginning of a topic, and return the time that it takes (s)."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
     try:
         start = time.perf_counter()
-        consumer.assign([TopicPartition(_TOPIC, 0, OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         count = 0
         while count < records:
             found = consumer.consume(min(10_000, records - count), _PATIENCE_S)
@@ -141,20 +142,31 @@ def measured(name: str, servers: str, pid: int, records: int) -> list[str]:
     """Return a row of the table."""
     # The first records and the compilers of a JVM are not part of the measurement.
     produce(servers, records // 10)
+    produce(servers, 1, _WARM_UP)
     before = cpu_s(pid)
     produce_s = produce(servers, records)
-    between = cpu_s(pid)
-    consume_s = consume(servers, records)
     after = cpu_s(pid)
     return [
         name,
-        f"{(between - before) / records * 1e6:.2f}",
+        f"{(after - before) / records * 1e6:.2f}",
         f"{records / produce_s:,.0f}",
-        f"{(after - between) / records * 1e6:.2f}",
-        f"{records / consume_s:,.0f}",
+        *measured_reads(servers, pid, records),
         f"{acknowledgement_ms(servers):.1f}",
         *transactions(servers),
     ]
+
+
+def measured_reads(servers: str, pid: int, records: int) -> list[str]:
+    """Return the CPU time for each record that a consumer reads, and the records in a second."""
+    consume(servers, 1, _WARM_UP)
+    before = cpu_s(pid)
+    consume_s = consume(servers, records)
+    return [f"{(cpu_s(pid) - before) / records * 1e6:.2f}", f"{records / consume_s:,.0f}"]
+
+
+def create_topics(store: eoslog.Store) -> None:
+    for topic in (_TOPIC, _WARM_UP):
+        store.admin.create_topic(topic)
 
 
 def main(records: int) -> None:
@@ -172,29 +184,33 @@ def main(records: int) -> None:
     with tempfile.TemporaryDirectory(prefix="eoslog-gateway-") as temporary:
         directory = Path(temporary)
         with kafka_broker(directory, REPOSITORY / ".cache/kafka-clients/kafka") as broker:
-            broker.create_topic(_TOPIC)
+            for topic in (_TOPIC, _WARM_UP):
+                broker.create_topic(topic)
             table.add_row(*measured("Kafka, one broker", broker.servers, broker.pid, records))
         place = str(directory / "store")
-        eoslog.connect(place).admin.create_topic(_TOPIC)
+        create_topics(eoslog.connect(place))
         with running_gateway(place, directory / "local.log") as gateway:
             table.add_row(*measured("gateway, disk", gateway.servers, gateway.pid, records))
         with running_gateway(place, directory / "local.log", "--linger-ms", "0") as gateway:
-            table.add_row("gateway, disk, no linger", *[""] * 4, f"{acknowledgement_ms(gateway.servers):.1f}")
+            reads = measured_reads(gateway.servers, gateway.pid, records)
+            table.add_row(
+                "gateway, disk, restarted, no linger", "", "", *reads, f"{acknowledgement_ms(gateway.servers):.1f}"
+            )
         with real_s3_server() as server:
             bucket = server.new_bucket()
             options = S3Options.of(server.options())
             objects = S3Store(server.new_bucket(), "put", Environment(), options)
             put_ms = median_ms(lambda: objects.put("object", _VALUE))
-            eoslog.connect(server.url(bucket), **server.options()).admin.create_topic(_TOPIC)
-            for label, linger in (("", ()), (", no linger", ("--linger-ms", "0"))):
+            create_topics(eoslog.connect(server.url(bucket), **server.options()))
+            for label, linger in (("", ()), (", restarted, no linger", ("--linger-ms", "0"))):
                 with running_gateway(
                     server.url(bucket), directory / "s3.log", *linger, variables=server.variables()
                 ) as gateway:
-                    row = (
-                        ["", "", "", "", f"{acknowledgement_ms(gateway.servers):.1f}"]
-                        if linger
-                        else measured("", gateway.servers, gateway.pid, records)[1:]
-                    )
+                    if linger:
+                        reads = measured_reads(gateway.servers, gateway.pid, records)
+                        row = ["", "", *reads, f"{acknowledgement_ms(gateway.servers):.1f}"]
+                    else:
+                        row = measured("", gateway.servers, gateway.pid, records)[1:]
                     table.add_row(f"gateway, S3{label}", *row)
             table.add_row("a PUT on the S3 server", *[""] * 4, f"{put_ms:.1f}")
     Console(width=120).print(table)

@@ -39,7 +39,15 @@ from eoslog.gateway.batch_errors import (
     UnsupportedBatch,
 )
 from eoslog.gateway.decompression import decompress
-from eoslog.gateway.varints import MOST_BYTES_OF_LONG, Flags, Numbers, read_varint, read_varints, write_varints
+from eoslog.gateway.varints import (
+    MOST_BYTES_OF_LONG,
+    Flags,
+    Numbers,
+    read_varint,
+    read_varints,
+    varint_sizes,
+    write_varints,
+)
 
 Column: TypeAlias = Any
 """An array of Arrow's. The types of pyarrow's stubs are narrower than what it takes."""
@@ -397,8 +405,7 @@ def _records(rows: pa.RecordBatch, timestamp_delta: Numbers, offset_delta: Numbe
     # The attributes of a record are one byte without bits, as is the varint of 0.
     attributes = np.zeros_like(key_size)
     numbers = np.stack((attributes, timestamp_delta, offset_delta, key_size, value_size), axis=1)
-    _, is_taken = write_varints(numbers)
-    length = is_taken.sum(axis=(1, 2)) + np.maximum(key_size, 0) + np.maximum(value_size, 0) + _sizes(headers)
+    length = varint_sizes(numbers).sum(axis=1) + np.maximum(key_size, 0) + np.maximum(value_size, 0) + _sizes(headers)
     before_key = _varints(length, attributes, timestamp_delta, offset_delta, key_size)
     records = _joined(before_key, keys, _varints(value_size), values, headers)
     _, bounds, data = records.buffers()

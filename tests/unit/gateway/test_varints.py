@@ -14,6 +14,7 @@ from eoslog.gateway.varints import (
     read_unsigned_varint,
     read_varint,
     read_varints,
+    varint_sizes,
     write_varints,
 )
 from tests.unit.gateway.kafka_batches import longest, varint
@@ -22,13 +23,14 @@ LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-70, 70) | st.sampled_fro
 INTS = st.integers(-(2**31), 2**31 - 1) | st.integers(-70, 70)
 
 
-@given(st.lists(LONGS, max_size=20))
+@given(st.lists(LONGS, max_size=20) | st.lists(INTS, max_size=20))
 def test_numbers_take_as_many_bytes_as_needed(numbers: list[int]) -> None:
     values = np.array(numbers, np.int64)
     written, is_written = write_varints(values)
 
     assert written[is_written].tobytes() == b"".join(varint(each) for each in numbers)
     assert is_written.sum(axis=1).tolist() == [len(varint(each)) for each in numbers]
+    assert varint_sizes(values).tolist() == [len(varint(each)) for each in numbers]
 
 
 @given(st.lists(st.tuples(LONGS, st.integers(0, 9)), min_size=1, max_size=20), st.booleans())

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,4 +167,52 @@ def test_nothing_of_a_frozen_gateway_gets_in_after_its_producer_was_fenced(
     assert caught.value.args[0].code() == confluent_kafka.KafkaError._FENCED
     write(successor, topic, b"new 2")
     successor.commit_transaction(_PATIENCE_S)
+    assert stored(local, topic)[0] == [b"new 1", b"new 2"]
+
+
+_ZOMBIE = """
+import sys
+from confluent_kafka import KafkaException, Producer
+
+servers, topic = sys.argv[1:]
+producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+producer.init_transactions(60)
+producer.begin_transaction()
+try:
+    for number in range(100):
+        producer.produce(topic, b"old %d" % number, partition=0)
+        if not number:
+            producer.flush(60)
+            print("open", flush=True)
+        producer.poll(0.05)
+    producer.commit_transaction(60)
+except KafkaException as error:
+    print(error.args[0].name())
+"""
+
+
+def test_a_frozen_client_is_fenced_at_another_gateway(local: Served, second: GatewayProcess) -> None:
+    topic = local.new_topic(PARTITIONS)
+    successor = producer(second.servers, topic)
+    zombie = subprocess.Popen(
+        [sys.executable, "-c", _ZOMBIE, local.servers, topic],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert zombie.stdout is not None
+        assert zombie.stdout.readline() == "open\n"
+        with frozen(zombie.pid):
+            successor.init_transactions(_PATIENCE_S)
+            write(successor, topic, b"new 1")
+            successor.commit_transaction(_PATIENCE_S)
+        printed, _ = zombie.communicate(timeout=_PATIENCE_S)
+    finally:
+        zombie.kill()
+        zombie.wait()
+    write(successor, topic, b"new 2")
+    successor.commit_transaction(_PATIENCE_S)
+
+    assert printed == "_FENCED\n"
     assert stored(local, topic)[0] == [b"new 1", b"new 2"]

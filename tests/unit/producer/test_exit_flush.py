@@ -213,7 +213,9 @@ def test_a_multiprocessing_child_writes_its_rows_and_counts_those_in_a_transacti
 import multiprocessing
 def work():
     store.producer().send('t', b'v')
-    producer = open_transaction(store, 'tx')
+    producer = store.producer('tx')
+    producer.init_transactions()
+    producer.begin_transaction()
     producer.send('t', b'lost')
 child = multiprocessing.get_context('fork').Process(target=work)
 child.start()

@@ -203,7 +203,7 @@ class Transactions:
         after = ProducerIdentity(_NO_ID, _NO_ID)
         keeps_epoch = _has_version_1(request)
         try:
-            start_slot = await self._start_slot(message) if keeps_epoch else None
+            start_slot = await self._start_slot(message.transactional_id) if keeps_epoch else None
             after = await self._run(lambda: self._end(message, keeps_epoch=keeps_epoch, start_slot=start_slot))
             code = ErrorCode.none
         except EosLogError as error:
@@ -224,22 +224,17 @@ class Transactions:
         self._store.environment.reached("gateway.transaction.ended")
         return answer.identity
 
-    async def _start_slot(self, message: Any) -> int:
-        """Return the slot in which the transaction of an EndTxn began; -1 if none is open.
+    async def _start_slot(self, transactional_id: str) -> int:
+        """Return the slot in which the open transaction of an id began; -1 if none is open.
 
-        It is taken when the request arrives. If the request then waits, and another gateway ends the transaction
-        meanwhile, the request does not end the next one.
+        It is taken when the request arrives. If the request then waits, and the client ends the transaction at another
+        gateway meanwhile, the request does not hit the next one. The newest state is read: the client may have begun
+        this transaction at another gateway.
         """
-        found = self._known_start(message)
-        if found == NO_SLOT:
-            failure = await self._topics.refresh()
-            if failure is not None:
-                raise failure
-            found = self._known_start(message)
-        return found
-
-    def _known_start(self, message: Any) -> int:
-        transaction = self._store.known_state.transactions.get(message.transactional_id)
+        failure = await self._topics.refresh()
+        if failure is not None:
+            raise failure
+        transaction = self._store.known_state.transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return NO_SLOT
         return transaction.start_slot

@@ -234,6 +234,22 @@ def test_an_end_is_answered_by_a_gateway_that_has_not_seen_the_transaction(store
     assert read(world.process(), "t") == [(0, b"x")]
 
 
+def test_a_client_comes_back_to_a_gateway_that_knows_only_an_earlier_transaction(store: Store, world: World) -> None:
+    other = world.process()
+    with running(store) as a, running(other) as b, Client(a.port) as here, Client(b.port) as elsewhere:
+        producer = Transactional(here)
+        producer.init()
+        producer.add(0)
+        producer.send(b"1")
+        producer.client = elsewhere
+        assert producer.end() is NONE
+        producer.add(0)
+        producer.send(b"2")
+        producer.client = here
+        assert producer.end() is NONE
+    assert read(world.process(), "t") == [(0, b"1"), (2, b"2")]
+
+
 # Transaction version 2: Java 4 and franz-go
 
 

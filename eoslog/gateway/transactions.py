@@ -153,7 +153,7 @@ class Transactions:
                 message.transactional_id,
                 ProducerIdentity(message.producer_id, message.producer_epoch),
                 offsets=given.offsets,
-                is_open=_has_version_1(request),
+                may_begin=not _has_version_1(request),
             )
         return given.answer(request, "TxnOffsetCommit", code)
 
@@ -163,17 +163,18 @@ class Transactions:
         transactional_id: str,
         identity: ProducerIdentity,
         *,
-        is_open: bool = False,
+        may_begin: bool = True,
         partitions: tuple[TransactionPartition, ...] = (),
         offsets: GroupOffsets | None = None,
     ) -> ErrorCode:
         """Add content to a transaction, and return the outcome.
 
         Args:
-            is_open: refuse the content if the transaction is not open.
+            may_begin: True if the content may begin a transaction. Otherwise it is refused unless the transaction is
+                open that was open when the request arrived.
         """
 
-        def add() -> None:
+        def add(start_slot: int | None) -> None:
             check_id("transactional id", transactional_id)
             if offsets is not None:
                 check_names(offsets)
@@ -185,14 +186,12 @@ class Transactions:
                 offsets=() if offsets is None else (offsets,),
                 time_ms=self._store.now_ms(),
             )
-            self._store.append(AddToTransaction(entry, verified=is_open))
+            self._store.append(AddToTransaction(entry, verified=not may_begin, start_slot=start_slot))
             self._store.environment.reached("gateway.transaction.added")
 
-        return await self._outcome(request, add)
-
-    async def _outcome(self, request: Request, work: Callable[[], object]) -> ErrorCode:
         try:
-            await self._run(work)
+            start_slot = None if may_begin else await self._start_slot(transactional_id)
+            await self._run(lambda: add(start_slot))
         except EosLogError as error:
             return _code(request, error)
         return ErrorCode.none

@@ -174,6 +174,11 @@ class AddToTransaction:
     entry: AddedToTransaction
     verified: bool = False
     """Refuse the request unless the transaction is open: a late request must not begin the next one."""
+    start_slot: int | None = None
+    """The slot in which the open transaction began; None if the request does not say so.
+
+    Under transaction version 1 late offsets would be added to the next transaction otherwise.
+    """
     name: ClassVar = "add"
     is_final: ClassVar = False
 
@@ -185,6 +190,7 @@ class AddToTransaction:
         is_open = transaction.state is TransactionState.ONGOING
         if self.verified and not is_open:
             raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction")
+        _check_start(transaction, self.start_slot)
         known = transaction.partitions | transaction.added_partitions
         wanted = {PartitionId(each.topic_id, each.partition) for each in entry.partitions}
         if is_open and transaction.prepared is None and not entry.offsets and wanted <= known:
@@ -414,7 +420,8 @@ class EndTransaction:
         entry = self.entry
         draft.offer_files(self.files)
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
-        self._check_start(draft)
+        if entry.transactional_id in draft.transactions:
+            _check_start(draft.transactions[entry.transactional_id], self.start_slot)
         try:
             return EndAnswer(_end(draft, entry), True)
         except Replayed:
@@ -436,16 +443,6 @@ class EndTransaction:
         abort = end_request(entry.transactional_id, identity, "abort", owner=entry.owner, time_ms=entry.time_ms)
         return EndAnswer(_end(draft, abort), False)
 
-    def _check_start(self, draft: Draft) -> None:
-        transaction = draft.transactions.get(self.entry.transactional_id)
-        if self.start_slot is None or transaction is None or transaction.state is not TransactionState.ONGOING:
-            return
-        if transaction.start_slot != self.start_slot:
-            raise InvalidTxnState(
-                f"transactional id {transaction.transactional_id!r}: its transaction has ended, and another one has "
-                "begun since"
-            )
-
     @property
     def shared_entries(self) -> Sequence[TransactionEnded]:
         return (self.entry,) if is_shareable_end(self.entry) else ()
@@ -462,6 +459,23 @@ class EndTransaction:
         if any(getattr(found, name) != getattr(self.entry, name) for name in named):
             raise ValueError(f"another end of transactional id {found.transactional_id!r}")
         return EndAnswer(_next_identity(found), True)
+
+
+def _check_start(transaction: Transaction, start_slot: int | None) -> None:
+    """Check that a transaction, if it is open, began in this slot. With None it may have begun in any slot.
+
+    Raises:
+        InvalidTxnState: it began in another slot, so the request belongs to an earlier transaction.
+    """
+    if (
+        start_slot is not None
+        and transaction.state is TransactionState.ONGOING
+        and transaction.start_slot != start_slot
+    ):
+        raise InvalidTxnState(
+            f"transactional id {transaction.transactional_id!r}: its transaction has ended, and another one has begun "
+            "since"
+        )
 
 
 def _end(draft: Draft, entry: TransactionEnded) -> ProducerIdentity:

@@ -17,7 +17,6 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import with_marker
 from eoslog.state.store_state import LastCommit, Transaction, TransactionState
 from eoslog.state.transaction_entries import TransactionEnded
-from eoslog.state.transaction_requests import EndTransaction
 from eoslog.state.transactions import EndRepeated
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 
@@ -111,7 +110,7 @@ def batches_not_verified() -> Iterator[None]:
 @mutation(unit_test=VERSION_1 + "test_a_late_end_does_not_hit_the_next_transaction")
 def any_begin_taken() -> Iterator[None]:
     """An end is not compared with the slot of its transaction's begin: a late one ends the next transaction."""
-    with method(EndTransaction, "_check_start", lambda self, draft: None):
+    with method(transaction_requests, "_check_start", lambda transaction, start_slot: None):
         yield
 
 

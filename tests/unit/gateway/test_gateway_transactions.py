@@ -529,6 +529,31 @@ def test_late_offsets_of_version_1_do_not_begin_a_transaction(client: Client, st
     assert group_offset(store) is None
 
 
+def test_late_offsets_of_version_1_do_not_replace_those_of_the_next_transaction(store: Store, world: World) -> None:
+    """The client repeats its offsets at another gateway and goes on, while the first gateway sleeps before its put."""
+    slow = world.process()
+    with running(store) as gateway, running(slow) as slow_gateway, Client(gateway.port) as client:
+        producer = Transactional(client)
+        producer.init()
+        producer.add_offsets()
+
+        def meanwhile() -> None:
+            producer.client = client
+            assert producer.commit_offsets((0, 5)) == {0: NONE}
+            assert producer.end() is NONE
+            assert producer.add_offsets() is NONE
+            assert producer.commit_offsets((0, 10)) == {0: NONE}
+
+        slept = asleep_at(slow, "log.slot.before_put", meanwhile)
+        with Client(slow_gateway.port) as late:
+            producer.client = late
+            assert producer.commit_offsets((0, 5)) == {0: ErrorCode.invalid_txn_state}
+
+        assert slept
+        assert producer.end() is NONE
+    assert group_offset(store) == 10
+
+
 @pytest.mark.parametrize(
     ("values", "code"),
     [

@@ -31,6 +31,9 @@ from eoslog.state.store_state import Topic
 
 _logger = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 60.0
+_SHORTEST_WAIT_S = 0.01
+"""A consumer that asks for no wait waits this long for new rows. Only a fetch that waits makes the gateway follow the
+log, so rows of other processes would stay hidden from such a consumer."""
 _LARGEST_ANSWER = 16 << 20
 _LEAST_ANSWER = 256 << 10
 """An answer may have this much without a wait for memory, so clients that read slowly do not hold others up."""
@@ -196,7 +199,9 @@ class Fetch:
         message = request.message
         isolation = isolation_of(message.isolation_level)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(max(0.0, message.max_wait.total_seconds()), _LONGEST_WAIT_S)
+        # Kafka answers at once if the client asks for no bytes at all.
+        wait_s = message.max_wait.total_seconds() if message.min_bytes > 0 else 0.0
+        deadline = loop.time() + min(max(_SHORTEST_WAIT_S, wait_s), _LONGEST_WAIT_S)
         for topic in message.topics:
             await self._topics.find(topic.topic)
         seen: tuple[Any, ...] | None = None
@@ -213,7 +218,7 @@ class Fetch:
                     raise
                 size = sum(len(batch) for parts in fetched for each in parts for batch in each.batches)
                 failed = any(each.code is not ErrorCode.none for parts in fetched for each in parts)
-                if failed or size >= max(message.min_bytes, 0) or loop.time() >= deadline:
+                if failed or size >= max(message.min_bytes, 1) or loop.time() >= deadline:
                     await lease.resize(size)
                     return self._encoded(request, fetched, isolation), lease
                 lease.release()

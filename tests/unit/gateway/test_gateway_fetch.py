@@ -258,6 +258,27 @@ def test_a_fetch_waits_for_rows_of_other_processes(store: Store, world: World) -
     assert values_of(answer.records) == [(0, b"v")]
 
 
+@pytest.mark.parametrize("settings", [{"max_wait_ms": 0}, {"max_wait_ms": 30_000, "min_bytes": 0}])
+def test_a_consumer_that_never_waits_sees_what_other_processes_do(
+    store: Store, world: World, settings: dict[str, int]
+) -> None:
+    with running(store) as gateway, Client(gateway.port) as consumer:
+        with world.process().producer() as producer:
+            producer.send("t", b"v", partition=0)
+        write(world.process(), "t", "open", transaction_timeout_ms=1_000)
+        world.pass_time(5_000)
+        found = []
+        position = 0
+        deadline = time.monotonic() + 20
+        # The transaction is overdue. Its row and its marker follow the committed row.
+        while position < 3 and time.monotonic() < deadline:
+            records = fetch(consumer, "t", position, isolation=COMMITTED, **settings).records
+            found += values_of(records)
+            position = max([position, *(each.next_offset for each in batches_of(records))])
+
+    assert (position, found) == (3, [(0, b"v")])
+
+
 def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for(store: Store) -> None:
     with running(store) as gateway, Client(gateway.port) as consumer, Client(gateway.port) as producer:
         consumer.send(ApiKey.FETCH, 11, **fetch_values("t", 0, max_wait_ms=30_000, min_bytes=250))

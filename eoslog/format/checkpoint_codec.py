@@ -270,7 +270,7 @@ _LAST_COMMIT: Any = pa.struct(
         ("rows", pa.list_(pa.struct([("topic_id", _STR), ("rows", _I64)]))),
     ]
 )
-_PENDING_OFFSETS: Any = pa.list_(
+_ADDED_OFFSETS: Any = pa.list_(
     pa.struct(
         [
             ("group", _STR),
@@ -306,7 +306,7 @@ _TRANSACTIONS = _schema(
         ("prepared_slot", _I64),
         ("deleted_offsets", pa.list_(pa.struct([("group", _STR), ("topic_id", _STR), ("partition", _I32)]))),
         ("added_partitions", pa.list_(pa.struct([("topic_id", _STR), ("partition", _I32)]))),
-        ("pending_offsets", _PENDING_OFFSETS),
+        ("added_offsets", _ADDED_OFFSETS),
         ("last_commit", _LAST_COMMIT),
     ]
 )
@@ -442,7 +442,7 @@ def _restore_transactions(state: StoreState, rows: pa.RecordBatch) -> None:
         prepared=partial(optional, decode=lambda column: map(TransactionPrepared.model_validate_json, plain(column))),
         deleted_offsets=lambda column: lists(column, partial(objects, GroupPartition), frozenset),
         added_partitions=lambda column: lists(column, partial(objects, PartitionId), frozenset),
-        pending_offsets=lambda column: lists(column, _pending_offsets, tuple),
+        added_offsets=lambda column: lists(column, _added_offsets, tuple),
         last_commit=partial(optional, decode=_last_commits),
     ):
         state.transactions[transaction.transactional_id] = transaction
@@ -450,7 +450,7 @@ def _restore_transactions(state: StoreState, rows: pa.RecordBatch) -> None:
             state.ongoing[transaction.transactional_id] = transaction.start_ms
 
 
-def _pending_offsets(column: Any) -> list[PendingOffset]:
+def _added_offsets(column: Any) -> list[PendingOffset]:
     found = objects(PendingOffset, column)
     for each in found:
         check_number("the slot of a pending offset", each.slot, 0, 2**43)
@@ -573,7 +573,7 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
         "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
         "deleted_offsets": [partition_id._asdict() for partition_id in sorted(transaction.deleted_offsets)],
         "added_partitions": [partition_id._asdict() for partition_id in sorted(transaction.added_partitions)],
-        "pending_offsets": [offset._asdict() for offset in transaction.pending_offsets],
+        "added_offsets": [offset._asdict() for offset in transaction.added_offsets],
         "last_commit": None if transaction.last_commit is None else _last_commit_row(transaction.last_commit),
     }
 

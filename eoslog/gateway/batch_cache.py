@@ -48,7 +48,7 @@ class BatchCache:
             before = self._batches.pop((partition, isolation, offset), None)
             self._bytes += _size(batch) - (0 if before is None else _size(before))
             self._batches[partition, isolation, offset] = batch
-            while self._bytes > self._most_bytes and self._batches:
+            while self._bytes > self._most_bytes:
                 _, dropped = self._batches.popitem(last=False)
                 self._bytes -= _size(dropped)
 

@@ -23,7 +23,6 @@ from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.store_state import CommittedOffset, StoreState
 
 _NO_GENERATION = -1
-_MOST_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ async def given_offsets(topics: KnownTopics, message: Any) -> GivenOffsets:
                 refused[topic.name, each.partition_index] = ErrorCode.unknown_topic_or_partition
             elif len(metadata) > LONGEST_METADATA:
                 refused[topic.name, each.partition_index] = ErrorCode.offset_metadata_too_large
-            elif not 0 <= each.committed_offset <= _MOST_OFFSET:
+            elif each.committed_offset < 0:
                 refused[topic.name, each.partition_index] = ErrorCode.offset_out_of_range
             else:
                 found.append(
@@ -99,6 +98,7 @@ async def given_offsets(topics: KnownTopics, message: Any) -> GivenOffsets:
     if not found:
         return GivenOffsets(None, refused)
     generation = getattr(message, "generation_id", getattr(message, "generation_id_or_member_epoch", _NO_GENERATION))
+    # ``check_names`` checks the names later: a wrong one is an error for all partitions.
     offsets = GroupOffsets.model_construct(
         group=message.group_id,
         generation=max(_NO_GENERATION, generation),
@@ -148,8 +148,8 @@ class GroupOffsetRequests:
     async def fetch(self, request: Request) -> Any:
         """Answer OffsetFetch.
 
-        With ``require_stable`` an offset that an open transaction may set is an error (KIP-447). If the transaction is
-        overdue, it is aborted first: nobody else may wait for it.
+        With ``require_stable`` an offset that an open transaction may set is an error (KIP-447). An overdue transaction
+        is aborted first, because perhaps no other process would abort it.
         """
         message = request.message
         has_groups = hasattr(message, "groups")

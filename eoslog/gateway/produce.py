@@ -153,7 +153,7 @@ class Produce:
         answer = self._queue.add(batch, size, is_own=is_own)
         answer.add_done_callback(lambda _: lease.release())
         if not decoded.is_transactional:
-            # All consumers see the rows at once. Those of a transaction may be aborted.
+            # The rows look the same at each isolation level. Those of a transaction may be aborted.
             answer.add_done_callback(partial(self._keep, decoded))
         return answer
 

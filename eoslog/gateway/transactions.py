@@ -13,7 +13,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from eoslog.errors import EosLogError, InvalidRequest, ProducerFenced
+from eoslog.errors import (
+    EosLogError,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    ProducerFenced,
+)
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.group_offsets import check_names, given_offsets
 from eoslog.gateway.known_topics import KnownTopics
@@ -34,7 +40,9 @@ _FIRST_FENCED = {
     ApiKey.ADD_OFFSETS_TO_TXN: 2,
     ApiKey.END_TXN: 2,
 }
-"""The first versions with ``PRODUCER_FENCED`` (KIP-588). Earlier ones have ``INVALID_PRODUCER_EPOCH`` instead."""
+"""The first versions with ``PRODUCER_FENCED`` (KIP-588). Earlier ones have ``INVALID_PRODUCER_EPOCH`` instead, and so
+have all versions of TxnOffsetCommit."""
+_NEVER = 1 << 15
 _FIRST_OF_VERSION_2 = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
 """The versions from which on a client speaks transaction version 2 (KIP-890)."""
 _NO_ID = -1
@@ -45,9 +53,21 @@ def _has_version_1(request: Request) -> bool:
 
 
 def _code(request: Request, error: EosLogError) -> ErrorCode:
-    if isinstance(error, ProducerFenced) and request.api.version < _FIRST_FENCED.get(request.api.key, 1 << 15):
+    if isinstance(error, ProducerFenced) and request.api.version < _FIRST_FENCED.get(request.api.key, _NEVER):
         return ErrorCode.invalid_producer_epoch
     return coordinator_code(error)
+
+
+def _check_identity(identity: ProducerIdentity) -> None:
+    """Check that an identity may be one: entries have no negative numbers.
+
+    Raises:
+        InvalidProducerIdMapping, InvalidProducerEpoch
+    """
+    if identity.producer_id < 0:
+        raise InvalidProducerIdMapping(f"{identity.producer_id} is no producer id")
+    if identity.producer_epoch < 0:
+        raise InvalidProducerEpoch(f"{identity.producer_epoch} is no epoch")
 
 
 class Transactions:
@@ -58,7 +78,7 @@ class Transactions:
     ) -> None:
         """
         Args:
-            appended: called after each end of a transaction.
+            appended: called after each request that may end a transaction, so that fetches look for more rows.
         """
         self._store = store
         self._topics = topics
@@ -78,6 +98,7 @@ class Transactions:
             code = ErrorCode.none
         except EosLogError as error:
             code, producer_id, epoch = _code(request, error), _NO_ID, _NO_ID
+        self._appended()
         return request.api.response(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
     def _init(self, message: Any) -> Callable[[], ProducerIdentity]:
@@ -170,18 +191,19 @@ class Transactions:
         """Add content to a transaction, and return the outcome.
 
         Args:
-            may_begin: True if the content may begin a transaction. Otherwise it is refused unless the transaction is
-                open that was open when the request arrived.
+            may_begin: True if the content may begin a transaction. Otherwise it is refused, unless the transaction is
+                open that was open when the request was read.
         """
 
         def add(start_slot: int | None) -> None:
             check_id("transactional id", transactional_id)
+            _check_identity(identity)
             if offsets is not None:
                 check_names(offsets)
             entry = AddedToTransaction(
                 transactional_id=transactional_id,
-                producer_id=max(0, identity.producer_id),
-                producer_epoch=max(0, identity.producer_epoch),
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
                 partitions=partitions,
                 offsets=() if offsets is None else (offsets,),
                 time_ms=self._store.now_ms(),
@@ -190,7 +212,7 @@ class Transactions:
             self._store.environment.reached("gateway.transaction.added")
 
         try:
-            start_slot = None if may_begin else await self._start_slot(transactional_id)
+            start_slot = None if may_begin else self._start_slot(transactional_id)
             await self._run(lambda: add(start_slot))
         except EosLogError as error:
             return _code(request, error)
@@ -202,7 +224,7 @@ class Transactions:
         after = ProducerIdentity(_NO_ID, _NO_ID)
         keeps_epoch = _has_version_1(request)
         try:
-            start_slot = await self._start_slot(message.transactional_id) if keeps_epoch else None
+            start_slot = self._start_slot(message.transactional_id) if keeps_epoch else None
             after = await self._run(lambda: self._end(message, keeps_epoch=keeps_epoch, start_slot=start_slot))
             code = ErrorCode.none
         except EosLogError as error:
@@ -212,9 +234,11 @@ class Transactions:
 
     def _end(self, message: Any, *, keeps_epoch: bool, start_slot: int | None) -> ProducerIdentity:
         check_id("transactional id", message.transactional_id)
+        identity = ProducerIdentity(message.producer_id, message.producer_epoch)
+        _check_identity(identity)
         entry = end_request(
             message.transactional_id,
-            ProducerIdentity(max(0, message.producer_id), max(0, message.producer_epoch)),
+            identity,
             "commit" if message.committed else "abort",
             keeps_epoch=keeps_epoch,
             time_ms=self._store.now_ms(),
@@ -223,16 +247,13 @@ class Transactions:
         self._store.environment.reached("gateway.transaction.ended")
         return answer.identity
 
-    async def _start_slot(self, transactional_id: str) -> int:
-        """Return the slot in which the open transaction of an id began; -1 if none is open.
+    def _start_slot(self, transactional_id: str) -> int:
+        """Return the slot in which the open transaction of an id began, as far as this gateway knows; -1 if none is.
 
-        It is taken when the request arrives. If the request then waits, and the client ends the transaction at another
-        gateway meanwhile, the request does not hit the next one. The newest state is read: the client may have begun
-        this transaction at another gateway.
+        It is taken when a request is read. If the client ends this transaction at another gateway before the request is
+        appended, the request does not hit the next one. If the client has begun a transaction at another gateway that
+        this one does not know yet, the client repeats the request.
         """
-        failure = await self._topics.refresh()
-        if failure is not None:
-            raise failure
         transaction = self._store.known_state.transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return NO_SLOT

@@ -139,7 +139,7 @@ def _transactions(state: StoreState, slot: int) -> Iterator[Broken]:
         for producer_id in {each.producer_id, each.open_producer_id}:
             if holders.setdefault(producer_id, name) != name or producer_id in state.producers:
                 yield Broken(kind, f"producer id {producer_id} of {name!r} belongs to another transactional id, too")
-        if each.state is not TransactionState.ONGOING and (each.added_partitions or each.pending_offsets):
+        if each.state is not TransactionState.ONGOING and (each.added_partitions or each.added_offsets):
             yield Broken(kind, f"{name!r} has partitions or offsets of a transaction, but none is open")
         if each.state is TransactionState.ONGOING:
             for partition_id in sorted(each.partitions):

@@ -211,7 +211,7 @@ def append_marker(
             producer_id,
             marker_epoch,
             ended.time_ms,
-            keeps_epoch=ended.transaction_version == 1,
+            keeps_epoch=ended.keeps_epoch,
         )
     partition.active.append(
         Batch(

@@ -18,25 +18,25 @@ from eoslog.state.names import PartitionId
 from eoslog.state.store_state import GroupPartition, PendingOffset, StoreState, Transaction
 
 
-def with_pending_offsets(transaction: Transaction, added: Iterable[GroupOffsets], slot: int) -> Transaction:
+def with_added_offsets(transaction: Transaction, added: Iterable[GroupOffsets], slot: int) -> Transaction:
     """Return the transaction with further offsets. A later offset of the same partition replaces an earlier one."""
-    pending = {each.group_partition: each for each in transaction.pending_offsets}
+    pending = {each.group_partition: each for each in transaction.added_offsets}
     for offsets in added:
         for each in offsets.offsets:
             offset = PendingOffset(
                 offsets.group, each.topic_id, each.partition, each.offset, each.metadata, each.leader_epoch, slot
             )
             pending[offset.group_partition] = offset
-    return replace(transaction, pending_offsets=tuple(sorted(pending.values())))
+    return replace(transaction, added_offsets=tuple(sorted(pending.values())))
 
 
-def commit_pending_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffsets, ...]:
+def commit_added_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffsets, ...]:
     """Commit the offsets that were added to a transaction, and return them.
 
     Left out are offsets of topics that were deleted since, and offsets that were committed again since.
     """
     by_slot: defaultdict[tuple[str, int], list[GroupOffset]] = defaultdict(list)
-    for each in transaction.pending_offsets:
+    for each in transaction.added_offsets:
         if _is_current(draft, each.group, PartitionId(each.topic_id, each.partition), each.slot):
             by_slot[each.group, each.slot].append(each.group_offset)
     committed = []
@@ -90,14 +90,14 @@ def pending_offsets(transaction: Transaction) -> Iterator[GroupPartition]:
     for offsets in _prepared(transaction):
         for offset in offsets.offsets:
             yield GroupPartition(offsets.group, offset.topic_id, offset.partition)
-    for each in transaction.pending_offsets:
+    for each in transaction.added_offsets:
         yield each.group_partition
 
 
 def pending_partitions(state: StoreState | Draft, group: str) -> set[PartitionId]:
     """Return the partitions whose group offset an open transaction may still set. The group need not exist yet.
 
-    A consumer that continued from the offset committed now would read the rows of that transaction a second time.
+    A consumer that continued from the offset committed now would read again what that transaction has processed.
     """
     return {
         PartitionId(each.topic_id, each.partition)
@@ -120,5 +120,5 @@ def drop_pending_offsets(draft: Draft, group: str, partition_ids: Iterable[Parti
         draft.transactions[name] = replace(
             transaction,
             deleted_offsets=transaction.deleted_offsets | deleted,
-            pending_offsets=tuple(each for each in transaction.pending_offsets if each.group_partition not in dropped),
+            added_offsets=tuple(each for each in transaction.added_offsets if each.group_partition not in dropped),
         )

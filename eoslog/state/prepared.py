@@ -103,7 +103,7 @@ def check_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
     if prepared_identity(transaction) == identity and _content(transaction.prepared) == _content(entry):
         raise PrepareRepeated
     check_not_prepared(transaction)
-    if transaction.pending_offsets:
+    if transaction.added_offsets:
         raise InvalidTxnState(
             f"transactional id {entry.transactional_id!r}: a client of Kafka's protocol has added offsets to its "
             "transaction, which can only be committed or aborted"

@@ -178,7 +178,7 @@ class Transaction:
     """The prepared group offsets that were deleted since the prepare."""
     added_partitions: frozenset[PartitionId] = frozenset()
     """The partitions for which the open transaction has announced batches, whether they have arrived or not."""
-    pending_offsets: tuple[PendingOffset, ...] = ()
+    added_offsets: tuple[PendingOffset, ...] = ()
     """The group offsets of the open transaction that were added before its end, one for each partition of a group."""
     last_commit: LastCommit | None = None
     """It outlives later inits and aborts. It expires with the transactional id."""

@@ -243,3 +243,8 @@ class TransactionEnded(Model):
     """The number of the job's tasks. Their transactions end with this entry, too."""
     summary: CommitSummary | None = None
     time_ms: Milliseconds
+
+    @property
+    def keeps_epoch(self) -> bool:
+        """True for an end of transaction version 1."""
+        return self.transaction_version == 1

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from eoslog.errors import (
+    ConcurrentTransactions,
     EosLogError,
     InvalidTxnState,
     RecordFull,
@@ -175,7 +176,7 @@ class AddToTransaction:
     verified: bool = False
     """Refuse the request unless the transaction is open: a late request must not begin the next one."""
     start_slot: int | None = None
-    """The slot in which the open transaction began; None if the request does not say so.
+    """As in ``EndTransaction``.
 
     Under transaction version 1 late offsets would be added to the next transaction otherwise.
     """
@@ -396,7 +397,7 @@ class EndTransaction:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """The contents of the files that are to be in the record, by path."""
     start_slot: int | None = None
-    """The slot in which the transaction began; None if the request does not say so.
+    """The slot in which the transaction began; -1 if none is known to be open, None if the request does not say so.
 
     Under transaction version 1 the epoch does not tell a transaction from the next. So a late end would hit the next.
     """
@@ -465,22 +466,23 @@ def _check_start(transaction: Transaction, start_slot: int | None) -> None:
     """Check that a transaction, if it is open, began in this slot. With None it may have begun in any slot.
 
     Raises:
-        InvalidTxnState: it began in another slot, so the request belongs to an earlier transaction.
+        ConcurrentTransactions: it began in another slot. The request may belong to an earlier transaction, or its
+            process may have known an older state. A client that still waits for its answer repeats it.
     """
     if (
         start_slot is not None
         and transaction.state is TransactionState.ONGOING
         and transaction.start_slot != start_slot
     ):
-        raise InvalidTxnState(
-            f"transactional id {transaction.transactional_id!r}: its transaction has ended, and another one has begun "
-            "since"
+        raise ConcurrentTransactions(
+            f"transactional id {transaction.transactional_id!r}: another transaction than the request means is open "
+            "now. Repeat the request"
         )
 
 
 def _end(draft: Draft, entry: TransactionEnded) -> ProducerIdentity:
     try:
-        if entry.transaction_version is not None:
+        if entry.keeps_epoch:
             check_end(draft, entry)
             need_feature(draft, TRANSACTION_VERSION)
         return _next_identity(draft.append(with_prepared_summary(draft, entry)))

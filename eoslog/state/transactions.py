@@ -38,7 +38,7 @@ from eoslog.state.partitions import (
     partition_of,
     topic_of,
 )
-from eoslog.state.pending_offsets import commit_pending_offsets, prepared_offsets, with_pending_offsets
+from eoslog.state.pending_offsets import commit_added_offsets, prepared_offsets, with_added_offsets
 from eoslog.state.prepared import (
     check_not_prepared,
     committed_batches,
@@ -151,7 +151,7 @@ def apply_addition(draft: Draft, entry: AddedToTransaction) -> None:
         raise InvalidEntry("the entry adds nothing to the transaction")
     transaction = _ongoing(draft, transaction, entry.time_ms)
     transaction = replace(transaction, added_partitions=transaction.added_partitions | partitions)
-    transaction = with_pending_offsets(transaction, entry.offsets, draft.slot)
+    transaction = with_added_offsets(transaction, entry.offsets, draft.slot)
     draft.transactions[entry.transactional_id] = transaction
 
 
@@ -250,7 +250,7 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
         raise ProducerFenced(
             f"transactional id {entry.transactional_id!r}: another run has taken this job over. Stop this one"
         )
-    if entry.transaction_version == 1:
+    if entry.keeps_epoch:
         return _check_end_with_epoch_kept(transaction, current, wanted, entry.outcome)
     if wanted == current:
         # An abort always passes: after a lost answer a producer cannot know whether its first batch began a
@@ -339,7 +339,7 @@ def is_shareable_end(entry: TransactionEnded) -> bool:
     """
     return (
         entry.reason == "client"
-        and entry.transaction_version is None
+        and not entry.keeps_epoch
         and entry.application_version is None
         and entry.owner is None
         and not entry.task_count
@@ -353,7 +353,7 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     check_application_version(draft, entry.transactional_id, entry.application_version)
     if entry.outcome == "abort" and (entry.batches or entry.offsets or entry.application_version):
         raise InvalidEntry("an abort must have no staged batches, offsets or application version")
-    if entry.transaction_version == 1 and (entry.reason != "client" or entry.batches or entry.task_count):
+    if entry.keeps_epoch and (entry.reason != "client" or entry.batches or entry.task_count):
         raise InvalidEntry("only a client ends a transaction under version 1, and without staged batches")
     if entry.task_count and transaction.kind != "job":
         # The producer ids after that of a producer belong to other producers, not to tasks.
@@ -381,7 +381,7 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         batches.append(batch if planned else batch.model_copy(update={"base_offset": base_offset}))
         next_offsets[partition_id] = base_offset + batch.record_count
     identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
-    if entry.transaction_version != 1:
+    if not entry.keeps_epoch:
         identity = next_identity(draft, transaction, transaction.kind)
     markers = (
         Marker(topic_id=partition_id.topic_id, partition=partition_id.partition, offset=next_offsets[partition_id])
@@ -488,7 +488,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             position=draft.position,
         )
     marker_identity = ProducerIdentity(rows.producer_id, marker_epoch(transaction))
-    if entry.transaction_version == 1:
+    if entry.keeps_epoch:
         marker_identity = rows
     for marker in entry.markers:
         partition_id = PartitionId(marker.topic_id, marker.partition)
@@ -499,7 +499,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             draft.position,
             eager=partition_id in transaction.partitions,
         )
-    committed = commit_pending_offsets(draft, transaction) if entry.outcome == "commit" else ()
+    committed = commit_added_offsets(draft, transaction) if entry.outcome == "commit" else ()
     for offsets in entry.offsets:
         commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
     work = entry.application_version
@@ -560,7 +560,7 @@ def _ended(
         producer_epoch=entry.next_producer_epoch,
         previous_producer_id=transaction.producer_id if rolled_over else transaction.previous_producer_id,
         # An end that keeps the epoch leaves no identity before it, with which an end could be repeated.
-        last_producer_epoch=-1 if entry.transaction_version == 1 else entry.producer_epoch,
+        last_producer_epoch=-1 if entry.keeps_epoch else entry.producer_epoch,
         partitions=frozenset(),
         # The start stays until the next init or transaction, as in Kafka. If no batch began the transaction, its start
         # is the time of its end.
@@ -574,7 +574,7 @@ def _ended(
         prepared_slot=NO_SLOT,
         deleted_offsets=frozenset(),
         added_partitions=frozenset(),
-        pending_offsets=(),
+        added_offsets=(),
         last_commit=last_commit,
     )
 

@@ -134,7 +134,7 @@ def added_offsets_committed_by_an_abort() -> Iterator[None]:
     def ended(
         draft: Draft, transaction: Transaction, entry: TransactionEnded, last_commit: LastCommit | None
     ) -> Transaction:
-        pending_offsets.commit_pending_offsets(draft, transaction)
+        pending_offsets.commit_added_offsets(draft, transaction)
         return original(draft, transaction, entry, last_commit)
 
     with method(transactions, "_ended", ended):
@@ -157,7 +157,7 @@ def checkpoint_without_added_offsets() -> Iterator[None]:
     """A checkpoint lacks the offsets of open transactions: their commit leaves the group where it was."""
     original = checkpoint_codec._transaction_row
 
-    with method(checkpoint_codec, "_transaction_row", lambda each: original(each) | {"pending_offsets": []}):
+    with method(checkpoint_codec, "_transaction_row", lambda each: original(each) | {"added_offsets": []}):
         yield
 
 

@@ -88,7 +88,7 @@ def test_the_first_addition_begins_the_transaction_in_every_state_at_rest(
     assert (transaction.start_slot, transaction.start_ms) == (history.slot, history.now_ms)
     assert history.state.ongoing == {"tx": history.now_ms}
     assert transaction.added_partitions == (frozenset({PartitionId(TOPIC_ID, 1)}) if adds == "a partition" else set())
-    assert [each.group for each in transaction.pending_offsets] == ([] if adds == "a partition" else ["g"])
+    assert [each.group for each in transaction.added_offsets] == ([] if adds == "a partition" else ["g"])
     # Without rows no reader need wait for it.
     assert history.partition(1).open_transactions == {}
 
@@ -236,7 +236,7 @@ def test_what_was_added_is_gone_after_the_end_and_after_an_init(history: History
         history.add(identity, 0, 1, offsets=(offsets_of("g", 5),))
         ends()
         transaction = history.transaction()
-        assert (transaction.added_partitions, transaction.pending_offsets) == (frozenset(), ())
+        assert (transaction.added_partitions, transaction.added_offsets) == (frozenset(), ())
 
 
 # Which offsets a commit sets
@@ -310,7 +310,7 @@ def test_of_two_offsets_of_a_transaction_the_later_one_counts(history: History, 
     identity = history.init()
     for offset in offsets:
         add_offset(history, identity, offset)
-    assert len(history.transaction().pending_offsets) == 1
+    assert len(history.transaction().added_offsets) == 1
 
     history.commit(identity, keeps_epoch=True)
 
@@ -449,7 +449,7 @@ def test_a_checkpoint_of_an_open_transaction_holds_what_was_added(history: Histo
     state = reloaded(history)
 
     assert state == history.state
-    assert len(state.transactions["tx"].pending_offsets) == 3
+    assert len(state.transactions["tx"].added_offsets) == 3
     history.state = state
     history.commit(identity, keeps_epoch=True)
     assert (position(history), position(history, partition=1), position(history, "h")) == (5, 6, 7)
@@ -498,4 +498,4 @@ def test_the_same_partition_and_the_same_offset_twice_in_an_addition_are_one(his
 
     transaction = history.transaction()
     assert len(transaction.added_partitions) == 1
-    assert [each.offset for each in transaction.pending_offsets] == [6]
+    assert [each.offset for each in transaction.added_offsets] == [6]

@@ -157,7 +157,7 @@ def test_a_pending_offset_that_lies_is_refused(lie: str) -> None:
     table = pq.read_table(io.BytesIO(bodies["transactions"]))
     rows = table.to_pylist()
     change, reason = PENDING_OFFSET_LIES[lie]
-    rows[0]["pending_offsets"][0].update(change)
+    rows[0]["added_offsets"][0].update(change)
 
     with pytest.raises(CorruptRecord, match=reason):
         restore(bodies | {"transactions": parquet(rows, table.schema)})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eoslog.errors import (
+    ConcurrentTransactions,
     EosLogError,
     InvalidEntry,
     InvalidProducerEpoch,
@@ -366,7 +367,7 @@ def test_a_late_end_does_not_hit_the_next_transaction(history: History, by: str,
     assert history.slot == slot
     second = begin(history, identity, 1, by)
 
-    assert isinstance(history.refused(late.apply), InvalidTxnState)
+    assert isinstance(history.refused(late.apply), ConcurrentTransactions)
     end = EndTransaction(late.entry, start_slot=second)
     assert history.append(end.apply) == (identity, True)
 

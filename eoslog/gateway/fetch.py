@@ -43,6 +43,8 @@ _READ_AHEAD = 8 << 20
 _WINDOW = 64 << 10
 """The offsets that are planned at once, as many as rows are decoded at once."""
 _WINDOW_GROWTH = 16
+_LARGEST_WINDOW = 1 << 31
+"""The rows of a window may be in one batch, whose offset deltas have 32 bits."""
 _WANTED = pa.schema([*RECORDS_SCHEMA, RECORD_COLUMNS.field("offset")])
 """The columns of a batch. The timestamps are those in the file, in ms."""
 
@@ -130,7 +132,7 @@ class BatchReader:
                 yield rows
             offset += window
             # Compaction may have left few rows in many offsets.
-            window *= _WINDOW_GROWTH
+            window = min(window * _WINDOW_GROWTH, _LARGEST_WINDOW)
 
 
 def _regrouped(rows: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,14 @@ from kio.schema.errors import ErrorCode
 from eoslog.gateway import fetch as fetching
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.maintenance.coordinator import Coordinator
-from eoslog.state.entries import TopicConfig
+from eoslog.producer.producer_batches import new_producer
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import FilesSkipped, TopicConfig
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.skipped_files import skipped_files
+from eoslog.state.transaction_entries import BatchAppended
+from eoslog.state.transaction_requests import AppendBatches
 from eoslog.store import Store
 from tests.unit.gateway.raw_client import (
     Client,
@@ -102,6 +109,47 @@ def test_gaps_of_compaction_are_kept(store: Store, monkeypatch: pytest.MonkeyPat
     with running(store) as gateway, Client(gateway.port) as client:
         assert fetched_all(client, "c", isolation=COMMITTED) == expected
         assert fetched_all(client, "c", isolation=UNCOMMITTED, partition_max_bytes=1) == expected
+
+
+def test_rows_farther_apart_than_the_offsets_of_a_batch_are_fetched(store: Store) -> None:
+    def append_gap(count: int) -> None:
+        """Append so many rows, and skip their file."""
+        topic_id, prefix = store.read(
+            lambda state, slot: (state.topic_ids["t"], state.topics[state.topic_ids["t"]].prefix)
+        )
+        producer_id, now_ms = new_producer(store).producer_id, store.now_ms()
+        path = f"{prefix}0/{producer_id:032x}.parquet"
+        lost = BatchAppended(
+            topic_id=topic_id,
+            partition=0,
+            base_offset=0,
+            record_count=count,
+            file=FileReference(path=path, length=1, crc32c=0),
+            upload_ms=now_ms,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            min_timestamp=0,
+            max_timestamp=0,
+            time_ms=now_ms,
+        )
+        store.append(AppendBatches([lost]))
+        skipped = store.read(
+            lambda state, slot: skipped_files(state.partitions[PartitionId(topic_id, 0)].active, {path})
+        )
+        store.append(AppendEntry(FilesSkipped(topic_id=topic_id, partition=0, skipped=skipped, time_ms=now_ms)))
+
+    first, second = 300_000_000, 300_000_000 + 2**31
+    with running(store) as gateway, Client(gateway.port) as client:
+        append_gap(first)
+        produce(client, ("t", 0, batch(b"a")))
+        append_gap(2**31 - 1)
+        produce(client, ("t", 0, batch(b"b")))
+
+        assert fetched_all(client, "t", isolation=COMMITTED) == [(first, b"a"), (second, b"b")]
+    # A gateway that has none of the batches in its cache.
+    with running(store) as gateway, Client(gateway.port) as client:
+        assert fetched_all(client, "t", isolation=COMMITTED) == [(first, b"a"), (second, b"b")]
 
 
 def test_the_rows_of_many_small_batches_are_fetched_as_one(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -20,7 +20,7 @@ from eoslog.state.entries import (
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted
 from eoslog.state.groups import EMPTY_GROUP, check_empty, group_named
 from eoslog.state.names import PartitionId
-from eoslog.state.pending_offsets import drop_pending_offsets, pending_partitions
+from eoslog.state.pending_offsets import drop_pending_offsets, pending_by_group, pending_partitions
 from eoslog.state.producer_ids import forget_producer_ids
 from eoslog.state.store_state import Group, IdempotentProducer, Member, StoreState, Transaction, TransactionState
 
@@ -100,13 +100,14 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
     A group without members and offsets expires ``retention_ms`` after its last member left.
     """
     found = []
+    pending = pending_by_group(state)
     for group_id, group in state.groups.items():
         old = tuple(
             ExpiredOffset(topic_id=partition_id.topic_id, partition=partition_id.partition, slot=offset.slot)
             for partition_id, offset in group.offsets.items()
             if max(offset.commit_ms, group.empty_since_ms) + retention_ms <= now_ms
             and not _is_in_use(state, group, partition_id)
-            and partition_id not in pending_partitions(state, group_id)
+            and partition_id not in pending.get(group_id, ())
         )
         left_over = not group.members and not group.offsets and group.empty_since_ms + retention_ms <= now_ms
         if old or left_over:
@@ -114,8 +115,11 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
     return tuple(found)
 
 
-def expire_offsets(draft: Draft, expired: ExpiredGroup) -> None:
+def expire_offsets(draft: Draft, expired: ExpiredGroup, pending: Collection[PartitionId]) -> None:
     """Delete expired offsets. Delete the group, too, if it has neither members nor other offsets.
+
+    Args:
+        pending: the partitions whose offset in this group an open transaction may still set.
 
     Raises:
         InvalidEntry: an offset was committed, or a member joined, since the expiry was planned.
@@ -127,7 +131,7 @@ def expire_offsets(draft: Draft, expired: ExpiredGroup) -> None:
     for each in expired.offsets:
         partition_id = PartitionId(each.topic_id, each.partition)
         known = offsets.pop(partition_id, None)
-        in_use = _is_in_use(draft, group, partition_id) or partition_id in pending_partitions(draft, expired.group)
+        in_use = _is_in_use(draft, group, partition_id) or partition_id in pending
         if known is None or known.slot != each.slot or in_use:
             raise InvalidEntry(
                 f"the offset of partition {each.partition} in group {expired.group!r} is in use and does not expire"
@@ -266,5 +270,6 @@ def expire(draft: Draft, entry: Expired) -> None:
         del draft.producers[producer.producer_id]
         forgotten.add(producer.producer_id)
     forget_producer_ids(draft, forgotten)
+    pending = pending_by_group(draft) if entry.groups else {}
     for group in entry.groups:
-        expire_offsets(draft, group)
+        expire_offsets(draft, group, pending.get(group.group, ()))

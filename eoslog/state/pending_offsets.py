@@ -99,12 +99,16 @@ def pending_partitions(state: StoreState | Draft, group: str) -> set[PartitionId
 
     A consumer that continued from the offset committed now would read again what that transaction has processed.
     """
-    return {
-        PartitionId(each.topic_id, each.partition)
-        for name in state.ongoing
-        for each in pending_offsets(state.transactions[name])
-        if each.group == group
-    }
+    return pending_by_group(state).get(group, set())
+
+
+def pending_by_group(state: StoreState | Draft) -> dict[str, set[PartitionId]]:
+    """Return the answers of ``pending_partitions`` for all groups that have one. It costs as much as one answer."""
+    found: defaultdict[str, set[PartitionId]] = defaultdict(set)
+    for name in state.ongoing:
+        for each in pending_offsets(state.transactions[name]):
+            found[each.group].add(PartitionId(each.topic_id, each.partition))
+    return dict(found)
 
 
 def drop_pending_offsets(draft: Draft, group: str, partition_ids: Iterable[PartitionId]) -> None:

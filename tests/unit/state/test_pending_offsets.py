@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from eoslog.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
+from eoslog.state import pending_offsets
 from eoslog.state.draft import Draft
 from eoslog.state.expiry import OFFSETS_RETENTION_MS
 from eoslog.state.group_entries import GroupDeleted, GroupOffsets, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
@@ -28,7 +29,7 @@ from eoslog.state.names import PartitionId, TopicPartition
 from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.state_machine import decode_entry, encode_entry
-from eoslog.state.store_state import CommittedOffset, TransactionState
+from eoslog.state.store_state import CommittedOffset, GroupPartition, Transaction, TransactionState
 from tests.unit.state.answers import is_inert, reloaded
 from tests.unit.state.histories import (
     OTHER_TOPIC_ID,
@@ -416,6 +417,30 @@ def test_an_offset_that_an_open_transaction_would_replace_does_not_expire(histor
     planned = planned_expiry(history.state, history.now_ms)
     assert planned is not None
     assert [each.group for each in planned.groups] == ["g"]
+
+
+def test_an_expiry_reads_the_offsets_of_open_transactions_once(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise many offsets of a transaction slow down each process that follows the log."""
+    for group in ("g", "h"):
+        entry = OffsetsCommitted(committed=offsets_of(group, 9), time_ms=history.now_ms)
+        history.append(lambda draft, entry=entry: draft.append(entry))
+    add_offset(history, history.init(), 12, "other")
+    history.now_ms += OFFSETS_RETENTION_MS
+    original, reads = pending_offsets.pending_offsets, 0
+
+    def counted(transaction: Transaction) -> Iterator[GroupPartition]:
+        nonlocal reads
+        reads += 1
+        yield from original(transaction)
+
+    monkeypatch.setattr(pending_offsets, "pending_offsets", counted)
+    planned = planned_expiry(history.state, history.now_ms)
+
+    assert planned is not None
+    assert [each.group for each in planned.groups] == ["g", "h"]
+    assert reads == 2  # to plan the expiry, and to apply it
 
 
 def test_an_expiry_that_was_planned_before_the_addition_is_refused(history: History) -> None:

@@ -398,7 +398,11 @@ class Coordinator:
     def expire_offsets(self) -> dict[str, int]:
         """Expire the offsets of groups that have been empty for too long. Return the number of offsets by group id."""
         expired = self._expire(NEVER, NEVER, self._offsets_retention_ms)
-        return {each.group: len(each.offsets) for each in expired.groups} if expired is not None else {}
+        # The offsets of a group may have expired in several records.
+        counts: Counter[str] = Counter()
+        for each in expired.groups if expired is not None else ():
+            counts[each.group] += len(each.offsets)
+        return dict(counts)
 
     def _expire(
         self, transactional_id_expiration_ms: int, producer_id_expiration_ms: int, offsets_retention_ms: int

@@ -97,11 +97,15 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
     - In a group with members it does not expire while a member subscribes to its topic.
     - It does not expire while an open transaction may still replace it.
 
-    A group without members and offsets expires ``retention_ms`` after its last member left.
+    A group without members and offsets expires ``retention_ms`` after its last member left. One record has room for a
+    limited number of groups and offsets. The next record may hold the rest.
     """
-    found = []
+    found: list[ExpiredGroup] = []
+    room = _MOST_OFFSETS_EXPIRED
     pending = pending_by_group(state)
     for group_id, group in state.groups.items():
+        if len(found) == _MOST_EXPIRED or not room:
+            break
         old = tuple(
             ExpiredOffset(topic_id=partition_id.topic_id, partition=partition_id.partition, slot=offset.slot)
             for partition_id, offset in group.offsets.items()
@@ -111,7 +115,8 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
         )
         left_over = not group.members and not group.offsets and group.empty_since_ms + retention_ms <= now_ms
         if old or left_over:
-            found.append(ExpiredGroup(group=group_id, generation=group.generation, offsets=old))
+            found.append(ExpiredGroup(group=group_id, generation=group.generation, offsets=old[:room]))
+            room -= len(found[-1].offsets)
     return tuple(found)
 
 
@@ -160,6 +165,8 @@ PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 NEVER = -1
 _MOST_EXPIRED = 10_000
+"""The limits for one record: of each kind of ids, and of groups."""
+_MOST_OFFSETS_EXPIRED = 100_000
 _EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 

@@ -265,3 +265,21 @@ def test_a_group_whose_offsets_expired_is_listed_no_more(store: Store, world: Wo
     assert Coordinator(store).expire_offsets() == {"g": 1}
 
     assert store.admin.list_consumer_groups() == []
+
+
+@pytest.mark.parametrize("limit", ["_MOST_EXPIRED", "_MOST_OFFSETS_EXPIRED"])
+def test_more_offsets_expire_than_one_record_has_room_for(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    from eoslog.maintenance.coordinator import Coordinator
+
+    for group in ("g", "h"):
+        store.consumer(group).commit({TopicPartition("t", partition): 1 for partition in range(2)})
+    world.pass_time(7 * 24 * 3600 * 1000)
+    monkeypatch.setattr(f"eoslog.state.expiry.{limit}", 1)
+    slot = store.read(lambda state, slot: slot)
+
+    assert Coordinator(store).expire_offsets() == {"g": 2, "h": 2}
+
+    assert store.read(lambda state, slot: slot) == slot + (2 if limit == "_MOST_EXPIRED" else 4)
+    assert store.admin.list_consumer_groups() == []

@@ -41,7 +41,7 @@ def connected(gateway: GatewayProcess) -> Client:
 
 @pytest.mark.parametrize(
     ("api_version", "refusal"),
-    [(3, ErrorCode.invalid_txn_state), (5, ErrorCode.producer_fenced)],
+    [(3, ErrorCode.coordinator_not_available), (5, ErrorCode.producer_fenced)],
     ids=["version 1", "version 2"],
 )
 def test_a_late_end_does_not_end_the_next_transaction(
@@ -61,7 +61,8 @@ def test_a_late_end_does_not_end_the_next_transaction(
                 frozen.send(ApiKey.END_TXN, api_version, committed=True, **producer.of)
                 # The client gets no answer. It repeats the request at the other gateway, and goes on there.
                 producer.client = alive
-                assert producer.end() is ErrorCode.none
+                # This gateway does not know the transaction yet, so it asks a client of version 1 to repeat the end.
+                assert ErrorCode.none in (producer.end(), producer.end())
                 producer.add(0)
                 assert producer.send(b"aborted %d" % number).error_code is ErrorCode.none
             finally:

@@ -91,10 +91,12 @@ QUICK_SEEDS ?= 200
 SHORT_STEPS := 100
 test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (10 minutes on 2 cores)
 
+# These tests often wait for a process of theirs, so one worker more keeps the cores busy.
+UNIT_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # A worker takes tests that follow each other, so that tests of a module share what they have made.
 UNIT_TESTS := --dist worksteal -m "not slow and not clouds" tests --ignore=tests/simulation --ignore=tests/spark
 test-unit: setup s3-server promtool ## The part of them without Spark and the simulation
-	$(PYTEST) $(UNIT_TESTS)
+	$(BIN)/python -m pytest -n $(UNIT_WORKERS) $(UNIT_TESTS)
 
 coverage: setup s3-server promtool ## Run test-unit with the coverage, which takes half as long again
 	COVERAGE_CORE=$(COVERAGE_CORE) $(PYTEST) --cov --cov-report= $(UNIT_TESTS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CONNECTOR = Path(__file__).resolve().parents[2] / ".cache" / "kafka-clients" / "spark"
 _JARS = ("commons-pool2-", "kafka-clients-", "spark-sql-kafka-", "spark-token-provider-kafka-")
-PLACES = ["local", pytest.param("s3", marks=pytest.mark.s3)]
+PLACES = ["local", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.slow])]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tests.kafka_clients.conftest import Served
 from tests.kafka_clients.gateway_process import GatewayProcess, running_gateway
 from tests.unit.gateway.raw_client import Client, Transactional
 
+pytestmark = pytest.mark.slow
 TIMES = 10
 
 

@@ -200,6 +200,7 @@ def test_a_committed_offset_waits_for_the_end_of_a_transaction(
             assert asked.result(PATIENCE_S) == expected
 
 
+@pytest.mark.slow
 def test_a_transaction_beyond_its_timeout_is_aborted(
     served: Served, client: TransactionalClient, producer: Callable[..., Producer]
 ) -> None:
@@ -222,6 +223,7 @@ def test_a_transaction_beyond_its_timeout_is_aborted(
     assert client.read(served.servers, topic, 1) == stored(served, topic)
 
 
+@pytest.mark.slow
 def test_an_offset_waits_for_a_transaction_until_its_timeout(
     served: Served, client: TransactionalClient, producer: Callable[..., Producer], transactional_id: str
 ) -> None:

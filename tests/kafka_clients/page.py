@@ -25,8 +25,8 @@ that its environment has.
   is lost, doubled or out of order.
 - confluent-kafka, kafka-python and aiokafka write transactions. Committed rows are visible, aborted ones are not, a
   second producer fences the first, and offsets take effect with the rows of their transaction.
-- Three of Kafka's `TransactionalMessageCopier` copy 21,000 rows, with random aborts, while they are killed, or while the
-  gateway is. Each row arrives once.
+- Three of Kafka's `TransactionalMessageCopier` copy 21,000 rows, with random aborts, while they are killed, or while
+  the gateway is. Each row arrives once.
 - The gateway is killed four times or more while librdkafka commits and aborts transactions. A gateway that was stopped
   and continues, and a client that was, get nothing of their fenced transaction in.
 

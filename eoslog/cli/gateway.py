@@ -73,9 +73,9 @@ def gateway(
 ) -> None:
     """Serve Kafka's clients in front of the store.
 
-    Unmodified clients of Kafka write to topics of Kafka records and read them. Consumer groups and transactions are not
-    offered yet. The gateway keeps no state: a client repeats its requests to the next one. It runs until SIGTERM or
-    Ctrl-C. It needs the packages of the extra `gateway`.
+    Unmodified clients of Kafka write to topics of Kafka records, with and without transactions, and read them. A group
+    has offsets, but cannot subscribe yet. The gateway keeps no state: a client repeats its requests to the next one. It
+    runs until SIGTERM or Ctrl-C. It needs the packages of the extra `gateway`.
     """
     try:
         from eoslog.gateway.addresses import Address
@@ -124,8 +124,8 @@ def _print_check(invocation: Invocation, store: eoslog.Store, *, advertised: str
             "bootstrap.servers": advertised,
             "security.protocol": "PLAINTEXT",
             "enable.idempotence": "true or false",
-            "transactional.id": "not offered yet",
-            "group.id": "not offered yet: assign partitions",
+            "transactional.id": "any",
+            "group.id": "any: assign partitions, because subscribing is not offered yet",
             "LingerMs": config.linger_ms,
             "AutoCreateTopics": config.auto_create_topics,
         },

@@ -148,7 +148,7 @@ class Produce:
             producer_epoch=0 if is_own else decoded.producer_epoch,
             base_sequence=0 if is_own else decoded.base_sequence,
             transactional_id=message.transactional_id if decoded.is_transactional else None,
-            verified=request.api.version < _FIRST_THAT_ADDS,
+            needs_added_partition=request.api.version < _FIRST_THAT_ADDS,
         )
         answer = self._queue.add(batch, size, is_own=is_own)
         answer.add_done_callback(lambda _: lease.release())

@@ -208,7 +208,7 @@ class Transactions:
                 offsets=() if offsets is None else (offsets,),
                 time_ms=self._store.now_ms(),
             )
-            self._store.append(AddToTransaction(entry, verified=not may_begin, start_slot=start_slot))
+            self._store.append(AddToTransaction(entry, start_slot=start_slot))
             self._store.environment.reached("gateway.transaction.added")
 
         try:

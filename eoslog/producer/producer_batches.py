@@ -49,8 +49,8 @@ class ProducerBatch:
     """The producer's sequence number of the first row in this partition."""
     transactional_id: str | None = None
     """None for a producer without transactional id. If its producer id has expired, sequence 0 registers it again."""
-    verified: bool = False
-    """True if the batch may not begin a transaction: its partition must belong to the open one. Set it for clients of
+    needs_added_partition: bool = False
+    """True if the batch may not begin a transaction: its partition must belong to the open one. It is for clients of
     Kafka's transaction version 1, whose late batches would begin the next transaction."""
 
 
@@ -234,7 +234,7 @@ def _request(uploaded: UploadedBatch, time_ms: int) -> AppendBatches:
             )
         ],
         contents_of([uploaded.file]),
-        verified=batch.verified,
+        needs_added_partition=batch.needs_added_partition,
     )
 
 

@@ -173,23 +173,27 @@ class AddToTransaction:
     """Add partitions and group offsets to a transaction. A repeated request for partitions leaves no entry."""
 
     entry: AddedToTransaction
-    verified: bool = False
-    """Refuse the request unless the transaction is open: a late request must not begin the next one."""
     start_slot: int | None = None
-    """As in ``EndTransaction``.
+    """As in ``EndTransaction``. None: the request may begin a transaction.
 
-    Under transaction version 1 late offsets would be added to the next transaction otherwise.
+    Under transaction version 1 late offsets would begin the next transaction otherwise, or be added to it.
     """
     name: ClassVar = "add"
     is_final: ClassVar = False
 
     def apply(self, draft: Draft) -> None:
-        """Add them. Raises what ``apply_addition`` raises, and ``InvalidTxnState`` if the transaction must be open."""
+        """Add them.
+
+        Raises:
+            InvalidTxnState: the request may not begin a transaction, and none is open.
+            ConcurrentTransactions: see ``_check_start``.
+            What ``apply_addition`` raises.
+        """
         entry = self.entry
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
         transaction = check_identity(draft, entry.transactional_id, identity)
         is_open = transaction.state is TransactionState.ONGOING
-        if self.verified and not is_open:
+        if self.start_slot is not None and not is_open:
             raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction")
         _check_start(transaction, self.start_slot)
         known = transaction.partitions | transaction.added_partitions
@@ -207,7 +211,7 @@ class AppendBatches:
     batches: Sequence[BatchAppended]
     files: Mapping[str, bytes] = field(default_factory=dict)
     """The contents of the files that are to be in the record, by path."""
-    verified: bool = False
+    needs_added_partition: bool = False
     """Refuse a batch whose partition was not added to its open transaction (Kafka's verification, KIP-890).
 
     Under transaction version 1 a late batch would begin the next transaction otherwise.
@@ -221,15 +225,15 @@ class AppendBatches:
     def apply(self, draft: Draft) -> list[AppendedRows]:
         """Append the batches. Raises what ``apply_batch`` raises, except ``DuplicateBatch``."""
         draft.offer_files(self.files)
-        if self.verified:
+        if self.needs_added_partition:
             for batch in self.batches:
-                _verify(draft, batch)
+                _check_added_partition(draft, batch)
         return [_append_batch(draft, batch) for batch in self.batches]
 
     @property
     def shared_entries(self) -> Sequence[BatchAppended]:
-        # Another process does not verify the batches.
-        return self.batches if not self.verified and all(map(is_shareable_batch, self.batches)) else ()
+        # Another process does not check the partitions.
+        return self.batches if not self.needs_added_partition and all(map(is_shareable_batch, self.batches)) else ()
 
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
         """Return the offsets of the batches, as their entries in the log state them.
@@ -271,7 +275,7 @@ def _answer(request: AppendBatches, draft: Draft) -> list[AppendedRows] | EosLog
     return appended
 
 
-def _verify(draft: Draft, batch: BatchAppended) -> None:
+def _check_added_partition(draft: Draft, batch: BatchAppended) -> None:
     """Check that the partition of a batch belongs to the open transaction of its producer.
 
     Raises:
@@ -399,7 +403,7 @@ class EndTransaction:
     start_slot: int | None = None
     """The slot in which the transaction began; -1 if none is known to be open, None if the request does not say so.
 
-    Under transaction version 1 the epoch does not tell a transaction from the next. So a late end would hit the next.
+    Under transaction version 1 the epoch does not tell one transaction from the next, which a late end would hit.
     """
 
     @property
@@ -416,6 +420,7 @@ class EndTransaction:
         Raises:
             TransactionAborted: a timeout or an administrator aborted the transaction. Its producer must call abort,
                 and may then continue (KIP-588).
+            ConcurrentTransactions: see ``_check_start``.
             What ``apply_end`` raises, except ``EndRepeated`` and ``Replayed``.
         """
         entry = self.entry

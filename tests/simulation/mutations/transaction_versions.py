@@ -100,10 +100,10 @@ def identity_before_kept_by_version_1() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test=VERSION_1 + "test_verified_batches_and_additions_are_refused_outside_of_an_open_transaction")
-def batches_not_verified() -> Iterator[None]:
-    """A batch is not verified: one that comes after the end of its transaction begins the next one."""
-    with method(transaction_requests, "_verify", lambda draft, batch: None):
+@mutation(unit_test=VERSION_1 + "test_batches_need_an_added_partition_and_late_additions_an_open_transaction")
+def added_partitions_not_needed() -> Iterator[None]:
+    """A batch needs no added partition: one that comes after the end of its transaction begins the next one."""
+    with method(transaction_requests, "_check_added_partition", lambda draft, batch: None):
         yield
 
 

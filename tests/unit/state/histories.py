@@ -222,9 +222,10 @@ class History:
             time_ms=self.now_ms,
         )
 
-    def add(self, identity: ProducerIdentity, *partitions: int, verified: bool = False, **options: Any) -> None:
+    def add(self, identity: ProducerIdentity, *partitions: int, may_begin: bool = True, **options: Any) -> None:
         """Add partitions, and the group offsets in ``offsets``, to a transaction."""
-        request = AddToTransaction(self.addition(identity, *partitions, **options), verified)
+        start_slot = None if may_begin else self.transaction().start_slot
+        request = AddToTransaction(self.addition(identity, *partitions, **options), start_slot)
         self.append(request.apply)
 
     def end(

@@ -119,7 +119,7 @@ class Run:
         kinds = ["send"] * 6 + ["commit", "abort"] * 2
         kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "roll", "other"]
         kinds += ["seal", "forget"] + ["prepare"] * 4 + ["keep"] * 2 + ["force", "fence"]
-        kinds += ["commit_keeping_epoch", "abort_keeping_epoch"] * 2 + ["add"] * 4 + ["send_verified"] * 2
+        kinds += ["commit_keeping_epoch", "abort_keeping_epoch"] * 2 + ["add"] * 4 + ["send_to_added"] * 2
         kinds += ["end_late", "delete_group"]
         getattr(self, self.data.draw(st.sampled_from(kinds)))()
         self.counter += 1
@@ -149,13 +149,13 @@ class Run:
         if not keeps_epoch:
             self.begin_sequences(name)
 
-    def send(self, *, verified: bool = False) -> None:
+    def send(self, *, needs_added_partition: bool = False) -> None:
         name, partition = self.draw_producer(), self.data.draw(st.integers(0, PARTITIONS - 1))
         count = self.data.draw(st.integers(1, 3))
         sequence = self.sequences.get((name, partition), 0)
         batch = self.history.batch(self.identity(name), sequence, count, transactional_id=name, partition=partition)
-        request = AppendBatches([batch], verified=verified)
-        if name in self.prepared or (verified and partition not in self.partitions_of(name)):
+        request = AppendBatches([batch], needs_added_partition=needs_added_partition)
+        if name in self.prepared or (needs_added_partition and partition not in self.partitions_of(name)):
             assert isinstance(self.history.refused(request.apply), InvalidTxnState)
             return
         ((_, offset, _),) = self.history.append(request.apply)
@@ -164,8 +164,8 @@ class Run:
         self.sequences[(name, partition)] = sequence + count
         self.model.write(partition, self.names.setdefault(name, f"{name}#{self.counter}"), count)
 
-    def send_verified(self) -> None:
-        self.send(verified=True)
+    def send_to_added(self) -> None:
+        self.send(needs_added_partition=True)
 
     def partitions_of(self, name: str) -> set[int]:
         """The partitions of the open transaction, added or with rows."""
@@ -173,14 +173,14 @@ class Run:
 
     def add(self) -> None:
         """Partitions and group offsets join a transaction, or begin it."""
-        name, verified = self.draw_producer(), self.data.draw(st.booleans())
+        name, may_begin = self.draw_producer(), not self.data.draw(st.booleans())
         partitions = self.data.draw(st.lists(st.integers(0, PARTITIONS - 1), max_size=2))
         places = st.tuples(st.sampled_from(["g", "h"]), st.integers(0, PARTITIONS - 1))
         offsets = dict.fromkeys(self.data.draw(st.lists(places, max_size=2, unique=True)), self.counter)
         committed = [offsets_of(group, offset, partition=partition) for (group, partition), offset in offsets.items()]
         entry = self.history.addition(self.identity(name), *partitions, offsets=committed, transactional_id=name)
-        request = AddToTransaction(entry, verified)
-        if name in self.prepared or (verified and name not in self.names):
+        request = AddToTransaction(entry, None if may_begin else self.history.transaction(name).start_slot)
+        if name in self.prepared or (name not in self.names and not may_begin):
             assert isinstance(self.history.refused(request.apply), InvalidTxnState)
             return
         slot = self.history.slot

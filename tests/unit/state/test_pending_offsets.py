@@ -117,7 +117,7 @@ def test_a_repeated_addition_of_partitions_leaves_no_entry(history: History) -> 
     slot, transaction = history.slot, history.transaction()
 
     for partitions in ([0], [1], [0, 1, 0], []):
-        history.add(identity, *partitions, verified=True)
+        history.add(identity, *partitions, may_begin=False)
         error = history.refused(lambda draft, each=partitions: draft.append(history.addition(identity, *each)))
         assert isinstance(error, InvalidEntry)
 

@@ -394,71 +394,69 @@ def test_no_other_process_may_append_an_end_that_keeps_the_epoch(history: Histor
     assert isinstance(error, InvalidEntry)
 
 
-def verified(*batches: BatchAppended) -> AppendBatches:
-    return AppendBatches(batches, verified=True)
+def to_added(*batches: BatchAppended) -> AppendBatches:
+    return AppendBatches(batches, needs_added_partition=True)
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if "ONGOING" not in state])
-def test_verified_batches_and_additions_are_refused_outside_of_an_open_transaction(
-    history: History, state: str
-) -> None:
+def test_batches_need_an_added_partition_and_late_additions_an_open_transaction(history: History, state: str) -> None:
     identity = bring_to(history, state)
     batch = history.batch(identity, 0 if state == "EMPTY" else 1)
 
-    assert isinstance(history.refused(verified(batch).apply), InvalidTxnState)
-    error = history.refused(lambda draft: history.add(identity, 0, verified=True))
+    assert isinstance(history.refused(to_added(batch).apply), InvalidTxnState)
+    error = history.refused(lambda draft: history.add(identity, 0, may_begin=False))
     assert isinstance(error, InvalidTxnState)
 
 
-def test_verified_batches_go_where_the_open_transaction_has_the_partition(history: History) -> None:
+def test_a_batch_that_needs_an_added_partition_goes_where_the_transaction_has_it(history: History) -> None:
     identity = history.init()
     history.add(identity, 0)
     inside, outside = history.batch(identity), history.batch(identity, partition=1)
 
-    assert isinstance(history.refused(verified(outside).apply), InvalidTxnState)
-    assert isinstance(history.refused(verified(inside, outside).apply), InvalidTxnState)
-    assert type(history.append(verified(inside).apply)[0]) is AppendedRows
-    assert type(history.append(verified(inside).apply)[0]) is DuplicateRows
-    history.add(identity, 1, verified=True)
-    (appended,) = history.append(verified(outside).apply)
+    assert isinstance(history.refused(to_added(outside).apply), InvalidTxnState)
+    assert isinstance(history.refused(to_added(inside, outside).apply), InvalidTxnState)
+    assert type(history.append(to_added(inside).apply)[0]) is AppendedRows
+    assert type(history.append(to_added(inside).apply)[0]) is DuplicateRows
+    history.add(identity, 1, may_begin=False)
+    (appended,) = history.append(to_added(outside).apply)
     assert appended.base_offset == 0
     ended(history, identity, "commit")
 
     # The log still knows the batch. Its transaction is over, so it is refused all the same.
-    assert isinstance(history.refused(verified(inside).apply), InvalidTxnState)
+    assert isinstance(history.refused(to_added(inside).apply), InvalidTxnState)
     history.add(identity, 0)
-    assert type(history.append(verified(inside).apply)[0]) is DuplicateRows
+    assert type(history.append(to_added(inside).apply)[0]) is DuplicateRows
 
 
 def test_a_partition_that_has_a_batch_needs_no_addition(history: History) -> None:
     identity = history.init()
     history.send(identity)
 
-    (appended,) = history.append(verified(history.batch(identity, 1)).apply)
+    (appended,) = history.append(to_added(history.batch(identity, 1)).apply)
 
     assert appended.base_offset == 1
 
 
-def test_verified_batches_of_a_fenced_producer_are_refused_as_such(history: History) -> None:
+def test_a_fenced_producer_is_told_so_also_where_its_partition_was_not_added(history: History) -> None:
     identity = history.init()
     history.add(identity, 0)
     time_out(history)
-    assert isinstance(history.refused(verified(history.batch(identity)).apply), InvalidProducerEpoch)
+    assert isinstance(history.refused(to_added(history.batch(identity)).apply), InvalidProducerEpoch)
     history.add(history.init(), 0)
-    assert isinstance(history.refused(verified(history.batch(identity)).apply), ProducerFenced)
+    assert isinstance(history.refused(to_added(history.batch(identity)).apply), ProducerFenced)
 
 
 def test_batches_without_a_transaction_need_no_verification(history: History) -> None:
     batch = history.batch(history.init(None), transactional_id=None)
 
-    assert len(history.append(verified(batch).apply)) == 1
+    assert len(history.append(to_added(batch).apply)) == 1
 
 
-def test_no_other_process_may_append_verified_batches(history: History) -> None:
+def test_no_other_process_may_append_a_batch_that_needs_an_added_partition(history: History) -> None:
     identity = history.init()
     batch = history.batch(identity)
 
-    assert verified(batch).shared_entries == ()
+    assert to_added(batch).shared_entries == ()
     assert AppendBatches([batch]).shared_entries == [batch]
 
 

@@ -78,6 +78,19 @@ def served(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> 
     return served_at(request.param)
 
 
+@pytest.fixture
+def local(served_at: Callable[..., Served]) -> Served:
+    """A gateway on disk that no other test uses."""
+    return served_at("local")
+
+
+@pytest.fixture
+def second(local: Served, tmp_path: Path) -> Iterator[GatewayProcess]:
+    """Another gateway in front of the same store."""
+    with running_gateway(local.gateway.store_url, tmp_path / "second.log") as gateway:
+        yield gateway
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, real_server: S3Server) -> Iterator[SparkSession]:
     """A session with Spark's Kafka connector."""

@@ -8,32 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from eoslog.gateway.protocol import ApiKey
 from tests.kafka_clients.conftest import Served
-from tests.kafka_clients.gateway_process import GatewayProcess, running_gateway
+from tests.kafka_clients.gateway_process import GatewayProcess
 from tests.unit.gateway.raw_client import Client, Transactional
 
 pytestmark = pytest.mark.slow
 TIMES = 10
-
-
-@pytest.fixture
-def local(served_at: Callable[..., Served]) -> Served:
-    """A gateway on disk that no other test uses."""
-    return served_at("local")
-
-
-@pytest.fixture
-def second(local: Served, tmp_path: Path) -> Iterator[GatewayProcess]:
-    """Another gateway in front of the same store."""
-    with running_gateway(local.gateway.store_url, tmp_path / "second.log") as gateway:
-        yield gateway
 
 
 def connected(gateway: GatewayProcess) -> Client:

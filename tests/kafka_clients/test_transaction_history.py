@@ -9,9 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ import pytest
 from tests.checker import check
 from tests.checker.history import Kind, Operation, Outcome, Poll, Send
 from tests.kafka_clients.conftest import Served
-from tests.kafka_clients.gateway_process import GatewayProcess, killed_every, running_gateway
+from tests.kafka_clients.gateway_process import GatewayProcess, killed_every
 from tests.kafka_clients.test_transaction_kills import producer, repeated
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
@@ -32,14 +31,6 @@ _KILLS = 3
 """The kills of each gateway."""
 _EVERY_S = 3.0
 _LONGEST_S = 150
-
-
-@pytest.fixture
-def gateways(served_at: Callable[..., Served], tmp_path: Path) -> Iterator[tuple[Served, list[GatewayProcess]]]:
-    """Two gateways in front of a store on disk."""
-    first = served_at("local")
-    with running_gateway(first.gateway.store_url, tmp_path / "second.log") as second:
-        yield first, [first.gateway, second]
 
 
 class _Run:
@@ -111,10 +102,8 @@ class _Run:
 
     def read(self, number: int) -> None:
         """Read committed rows until the run stops."""
-        with_group = {"group.id": "unused", "enable.auto.commit": False}
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.gateways[number].servers, **with_group})
+        consumer = self._consumer(self.gateways[number], f"reader-{number}")
         try:
-            self._assign(consumer, f"reader-{number}")
             while not self.stopped.is_set():
                 self._poll(consumer, f"reader-{number}")
         finally:
@@ -122,10 +111,8 @@ class _Run:
 
     def read_all(self, rows: int) -> None:
         """Read all committed rows from the beginning with a new consumer."""
-        with_group = {"group.id": "unused", "enable.auto.commit": False}
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.gateways[0].servers, **with_group})
+        consumer = self._consumer(self.gateways[0], "last")
         try:
-            self._assign(consumer, "last")
             deadline = time.monotonic() + _LONGEST_S
             while rows > 0 and time.monotonic() < deadline:
                 rows -= self._poll(consumer, "last")
@@ -133,13 +120,18 @@ class _Run:
             consumer.close()
         assert rows == 0
 
-    def _assign(self, consumer: Any, process: str) -> None:
+    def _consumer(self, gateway: GatewayProcess, process: str) -> Any:
+        """Return a consumer that reads all partitions from the beginning."""
         invoked = time.monotonic_ns()
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": gateway.servers, "group.id": "unused", "enable.auto.commit": False}
+        )
         begin = confluent_kafka.OFFSET_BEGINNING
         consumer.assign(
             [confluent_kafka.TopicPartition(self.topic, partition, begin) for partition in range(_PARTITIONS)]
         )
         self.note(process, Kind.ASSIGN, Outcome.OK, invoked, keys=self.keys())
+        return consumer
 
     def _poll(self, consumer: Any, process: str) -> int:
         invoked = time.monotonic_ns()
@@ -171,9 +163,9 @@ def _ended(writer: Any, *, commits: bool) -> tuple[Outcome, bool]:
         return Outcome.INFO, True
 
 
-def test_clients_of_two_gateways_see_a_legal_history(gateways: tuple[Served, list[GatewayProcess]]) -> None:
-    served, processes = gateways
-    run = _Run(served.new_topic(_PARTITIONS), processes)
+def test_clients_of_two_gateways_see_a_legal_history(local: Served, second: GatewayProcess) -> None:
+    processes = [local.gateway, second]
+    run = _Run(local.new_topic(_PARTITIONS), processes)
     failures: list[BaseException] = []
 
     def noting(work: Callable[[int], None], number: int) -> None:
@@ -198,7 +190,7 @@ def test_clients_of_two_gateways_see_a_legal_history(gateways: tuple[Served, lis
     for each in clients:
         each.join(_LONGEST_S)
     assert not failures, failures[0]
-    rows = served.rows(run.topic)
+    rows = local.rows(run.topic)
     run.read_all(len(rows))
 
     verdict = check(sorted(run.operations, key=lambda each: each.completed))

@@ -14,13 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kafka_clients.conftest import PLACES, Served
-from tests.kafka_clients.gateway_process import GatewayProcess, killed_every, running_gateway
+from tests.kafka_clients.gateway_process import GatewayProcess, killed_every
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 
@@ -36,19 +35,6 @@ _PATIENCE_S = 120
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway that no other test uses."""
     return served_at(request.param)
-
-
-@pytest.fixture
-def local(served_at: Callable[..., Served]) -> Served:
-    """A gateway on disk that no other test uses."""
-    return served_at("local")
-
-
-@pytest.fixture
-def second(local: Served, tmp_path: Path) -> Iterator[GatewayProcess]:
-    """Another gateway in front of the same store."""
-    with running_gateway(local.gateway.store_url, tmp_path / "second.log") as gateway:
-        yield gateway
 
 
 def producer(servers: str, transactional_id: str, **settings: object) -> Any:

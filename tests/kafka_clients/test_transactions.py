@@ -52,6 +52,13 @@ def values(served: Served, topic: str) -> list[bytes]:
     return [value for _, _, value in stored(served, topic)]
 
 
+def leave_open(producer: Producer, topic: str, value: bytes) -> None:
+    """Begin a transaction, and write one row."""
+    producer.begin()
+    producer.send(topic, value)
+    producer.flush()
+
+
 def write(producer: Producer, topic: str, value: bytes) -> None:
     """Write a transaction of one row."""
     producer.begin()
@@ -90,9 +97,7 @@ def test_rows_of_an_open_transaction_are_read_uncommitted_only(
 ) -> None:
     topic = served.new_topic()
     writer = producer()
-    writer.begin()
-    writer.send(topic, b"open")
-    writer.flush()
+    leave_open(writer, topic, b"open")
 
     assert client.read(served.servers, topic, 1) == []
     assert client.read(served.servers, topic, 1, committed=False) == [(0, 0, b"open")]
@@ -120,9 +125,7 @@ def test_a_second_producer_fences_the_first(
 ) -> None:
     topic = served.new_topic()
     first = producer()
-    first.begin()
-    first.send(topic, b"of the first")
-    first.flush()
+    leave_open(first, topic, b"of the first")
 
     second = producer()
     with pytest.raises(Fenced):

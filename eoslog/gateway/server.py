@@ -30,6 +30,9 @@ _logger = logging.getLogger(__name__)
 _WRITE_AHEAD = 64 << 10
 _BACKLOG = 512
 _THREADS = 16
+_COORDINATOR_THREADS = 64
+"""Each request of a transaction or a group waits in a thread until its record is in the store. The requests that wait
+share a record, so few threads would mean more records."""
 _GRACE_S = 10.0
 """The time that produced batches have to be appended after the end of the server (s)."""
 
@@ -51,7 +54,7 @@ class Gateway:
         self._follower = LogFollower(store, self._executor)
         # The queue's two threads are its own, and so are those of coordinators: fetches that read slowly do not delay
         # appends.
-        self._coordinators = ThreadPoolExecutor(_THREADS, "eoslog-gateway-coordinator")
+        self._coordinators = ThreadPoolExecutor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
         self._appenders = ThreadPoolExecutor(2, "eoslog-gateway-append")
         self._queue = BatchQueue(store, config, executor=self._appenders, appended=self._follower.appended)
         cache = BatchCache(config.cache_bytes)

@@ -58,6 +58,8 @@ def test_the_check_shows_what_clients_need(command: Command, store: eoslog.Store
     assert found["cluster_id"] == store.describe().store_id
     assert found["bootstrap.servers"].startswith("127.0.0.1:")
     assert found["auto_create_topics"] is True
+    assert found["transactional.id"] == "any"
+    assert {"api": "end_txn", "min_version": 0, "max_version": 5} in found["apis"]
     assert {"api": "fetch", "min_version": 4, "max_version": 12} in found["apis"]
     assert [(each["topic"], each["is_served"]) for each in found["topics"]] == [("columns", False), ("t", True)]
 

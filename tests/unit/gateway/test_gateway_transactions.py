@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -28,9 +31,10 @@ from tests.unit.gateway.raw_client import (
 )
 from tests.unit.support.partitions import read
 from tests.unit.support.paused_processes import asleep_at
-from tests.unit.support.world import World, faulty
+from tests.unit.support.world import SLOTS, World, faulty
 
 NONE = ErrorCode.none
+_CLIENTS = 50
 
 
 @pytest.fixture
@@ -400,6 +404,51 @@ def test_an_end_whose_answer_was_lost_is_repeated_at_another_gateway(
         assert producer.producer_epoch == (1 if api_version == 5 else 0)
     assert read(world.process(), "t") == [(0, b"x")]
     assert store.admin.offsets("t")[0].high_watermark == 2
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("api_version", [3, 5])
+def test_an_end_whose_put_got_no_answer_is_done_once_when_the_client_repeats_it(
+    store: Store, world: World, api_version: int, commit: bool, lands: bool
+) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        producer = Transactional(client, api_version=api_version)
+        producer.init()
+        producer.add(0)
+        producer.send(b"first")
+        faulty(store).lose_answers(SLOTS, lands=lands)
+
+        assert producer.end(commit=commit) is ErrorCode.coordinator_not_available
+        faulty(store).heal()
+        assert producer.end(commit=commit) is NONE
+        producer.add(0)
+        producer.send(b"second")
+        assert producer.end() is NONE
+    assert read(world.process(), "t") == ([(0, b"first")] if commit else []) + [(2, b"second")]
+    assert store.admin.offsets("t")[0].high_watermark == 4
+
+
+def test_requests_of_many_clients_share_records(store: Store) -> None:
+    clients_started = threading.Event()
+    with running(store) as gateway, ExitStack() as connections:
+        producers = []
+        for number in range(_CLIENTS):
+            producer = Transactional(connections.enter_context(Client(gateway.port)), f"tx-{number}")
+            producer.init()
+            producers.append(producer)
+        slot = store.read(lambda state, slot: slot)
+        asleep_at(store, "log.slot.before_put", lambda: clients_started.wait(20))
+        for producer in producers:
+            producer.client.send(ApiKey.ADD_OFFSETS_TO_TXN, 3, **producer.of | {"group_id": "g"})
+        time.sleep(0.5)
+        clients_started.set()
+
+        answers = [producer.client.answer(ApiKey.ADD_OFFSETS_TO_TXN, 3).error_code for producer in producers]
+
+        assert answers == [NONE] * _CLIENTS
+        # The first request alone, and those that have come meanwhile.
+        assert store.read(lambda state, slot: slot) <= slot + 3
 
 
 @pytest.mark.parametrize("lands", [True, False])

@@ -25,7 +25,7 @@ from eoslog.producer.producer_batches import (
     upload_many,
 )
 from eoslog.session.session import Session
-from eoslog.state.transaction_requests import AppendedRows
+from eoslog.state.append_requests import AppendedRows
 from eoslog.storage.environment import Backoff
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from eoslog.errors import EosLogError, InvalidProducerEpoch, OutOfOrderSequence, UnknownProducerId
 from eoslog.producer.producer_batches import UploadedBatch, new_producer
 from eoslog.session.session import Session
+from eoslog.state.append_requests import AppendedRows
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import sequence_after
-from eoslog.state.transaction_requests import AppendedRows
 
 _LOST = (InvalidProducerEpoch, OutOfOrderSequence, UnknownProducerId)
 """The errors that say that the store does not know the producer any more, or knows other sequences."""

@@ -21,7 +21,7 @@ from eoslog.gateway.memory_budget import MemoryBudget
 from eoslog.gateway.protocol import Request
 from eoslog.gateway.record_batches import DecodedBatch, decode, most_decoded_bytes
 from eoslog.producer.producer_batches import ProducerBatch
-from eoslog.state.transaction_requests import AppendedRows, DuplicateRows
+from eoslog.state.append_requests import AppendedRows, DuplicateRows
 from eoslog.wording import quoted
 
 _NO_ANSWER, _ALL = 0, -1

@@ -17,18 +17,13 @@ from eoslog.format.file_writer import DataFileWriter, NewFile, TopicTarget, Writ
 from eoslog.producer.record_accumulator import begin_of_upload_ms, placement_of_files
 from eoslog.producer.rows import stored_rows, with_timestamps
 from eoslog.session.session import Session, check_partition
+from eoslog.state.append_requests import AppendBatches, AppendedRows, AppendMany, DuplicateRows
 from eoslog.state.names import check_id
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
 from eoslog.state.sequences import MAX_EPOCH, SEQUENCES
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.state.transaction_requests import (
-    AppendBatches,
-    AppendedRows,
-    AppendMany,
-    DuplicateRows,
-    InitProducerId,
-)
+from eoslog.state.transaction_requests import InitProducerId
 from eoslog.wording import quoted
 
 MOST_BATCHES = 1024

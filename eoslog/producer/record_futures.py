@@ -15,10 +15,10 @@ from typing import Any, NoReturn, TypeAlias
 
 from eoslog.errors import EosLogError, OpenedBeforeFork
 from eoslog.session.positions import RecordMetadata
+from eoslog.state.append_requests import AppendedRows
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_OFFSET
 from eoslog.state.store_state import Topic
-from eoslog.state.transaction_requests import AppendedRows
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 

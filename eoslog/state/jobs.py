@@ -23,12 +23,7 @@ from eoslog.state.partitions import topic_of
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, MAX_TASKS, ProducerIdentity
 from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import (
-    AbortOverdueTransactions,
-    InitProducerId,
-    TransactionContent,
-    end_request,
-)
+from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProducerId, TransactionContent, end_request
 
 
 def check_task_count(count: int) -> None:

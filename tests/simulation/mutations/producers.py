@@ -10,7 +10,8 @@ from eoslog.errors import EosLogError
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.state import partitions, producer_ids, sequences, transaction_requests, transactions
+from eoslog.state import append_requests, partitions, producer_ids, sequences, transactions
+from eoslog.state.append_requests import AppendBatches
 from eoslog.state.draft import Draft
 from eoslog.state.partition_state import ProducerState
 from eoslog.state.producer_ids import (
@@ -24,7 +25,6 @@ from eoslog.state.producer_ids import (
 )
 from eoslog.state.sequences import check_sequence, with_marker
 from eoslog.state.store_state import Transaction
-from eoslog.state.transaction_requests import AppendBatches
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -202,7 +202,7 @@ def refused_request_half_appended() -> Iterator[None]:
         except EosLogError as error:
             return error
 
-    with instead_of(transaction_requests._answer, answer):
+    with instead_of(append_requests._answer, answer):
         yield
 
 
@@ -210,7 +210,7 @@ def refused_request_half_appended() -> Iterator[None]:
 def all_refused_with_one() -> Iterator[None]:
     """One refused batch refuses those of all producers in the call: one broken client stops the others."""
 
-    with instead_of(transaction_requests._answer, lambda request, draft: request.apply(draft)):
+    with instead_of(append_requests._answer, lambda request, draft: request.apply(draft)):
         yield
 
 

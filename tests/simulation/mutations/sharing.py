@@ -13,12 +13,12 @@ from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import decode_line
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state import transaction_requests, transactions
+from eoslog.state import append_requests, transactions
+from eoslog.state.append_requests import AppendedRows
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import AppendedRows
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 from tests.unit.log.ledger import LedgerDraft, LedgerMachine
@@ -153,5 +153,5 @@ def any_entries_answer_a_request() -> Iterator[None]:
     def appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
         return AppendedRows(PartitionId(batch.topic_id, batch.partition), entry["base_offset"], batch.record_count)
 
-    with instead_of(transaction_requests._appended, appended):
+    with instead_of(append_requests._appended, appended):
         yield

@@ -8,7 +8,7 @@ from typing import Any
 
 from eoslog.format import checkpoint_codec
 from eoslog.session import store_machine
-from eoslog.state import pending_offsets, transaction_requests, transactions
+from eoslog.state import append_requests, pending_offsets, transaction_requests, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_OFFSET, ProducerState
@@ -103,7 +103,7 @@ def identity_before_kept_by_version_1() -> Iterator[None]:
 @mutation(unit_test=VERSION_1 + "test_batches_need_an_added_partition_and_late_additions_an_open_transaction")
 def added_partitions_not_needed() -> Iterator[None]:
     """A batch needs no added partition: one that comes after the end of its transaction begins the next one."""
-    with method(transaction_requests, "_check_added_partition", lambda draft, batch: None):
+    with method(append_requests, "_check_added_partition", lambda draft, batch: None):
         yield
 
 

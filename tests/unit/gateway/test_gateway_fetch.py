@@ -15,13 +15,13 @@ from eoslog.gateway import fetch as fetching
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer_batches import new_producer
+from eoslog.state.append_requests import AppendBatches
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import FilesSkipped, TopicConfig
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.skipped_files import skipped_files
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import AppendBatches
 from eoslog.store import Store
 from tests.unit.gateway.raw_client import (
     Client,

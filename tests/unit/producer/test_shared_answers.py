@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from eoslog import Store
+from eoslog.state.append_requests import AppendBatches, AppendedRows
 from eoslog.state.names import PartitionId
 from eoslog.state.state_machine import encode_entry
-from eoslog.state.transaction_requests import AppendBatches, AppendedRows, EndTransaction
+from eoslog.state.transaction_requests import EndTransaction
 from tests.unit.state.histories import TOPIC_ID, History
 from tests.unit.support.transactions import open_transaction
 

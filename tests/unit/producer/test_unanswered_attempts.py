@@ -12,7 +12,7 @@ from eoslog.errors import NotAStore
 from eoslog.log.append_queue import Proposal
 from eoslog.log.slots import slot_path
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.state.transaction_requests import AppendBatches
+from eoslog.state.append_requests import AppendBatches
 from eoslog.storage.object_store import PutOutcome, StoredObject
 from eoslog.storage.process import HomeProcess
 from eoslog.store import Store

@@ -13,6 +13,7 @@ from typing import Any
 
 from eoslog.format.checked_files import crc32c
 from eoslog.session.store_machine import StoreMachine
+from eoslog.state.append_requests import AppendBatches
 from eoslog.state.draft import Draft
 from eoslog.state.entries import (
     Entry,
@@ -49,7 +50,6 @@ from eoslog.state.transaction_requests import (
     AbortOverdueTransactions,
     AbortTransaction,
     AddToTransaction,
-    AppendBatches,
     EndTransaction,
     FenceProducer,
     ForceTerminateTransaction,

@@ -16,12 +16,12 @@ from eoslog.errors import (
     UnknownProducerId,
 )
 from eoslog.log.machine import is_shareable
+from eoslog.state.append_requests import AppendBatches, AppendedRows, AppendMany
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import AppendBatches, AppendedRows, AppendMany
 from tests.unit.state.histories import NOBODY, TOPIC_ID, History, in_record
 
 

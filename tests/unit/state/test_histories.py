@@ -19,6 +19,7 @@ from eoslog.errors import (
 )
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.partition_rows import PARTITIONS_PREFIX
+from eoslog.state.append_requests import AppendBatches
 from eoslog.state.entries import HorizonMoved, LogStartMoved, PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.state.group_entries import GroupDeleted, OffsetsCommitted
 from eoslog.state.groups import committed_offset
@@ -32,7 +33,6 @@ from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import (
     AbortTransaction,
     AddToTransaction,
-    AppendBatches,
     EndTransaction,
     FenceProducer,
     PrepareTransaction,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from eoslog.errors import UnsupportedFormat
 from eoslog.state import state_machine as machine
+from eoslog.state.append_requests import AppendBatches
 from eoslog.state.draft import Draft
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import AppendBatches
 from tests.unit.state.histories import History, fold, new_draft, topic_created
 
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from eoslog.errors import EosLogError, IllegalGeneration, InvalidEntry, InvalidProducerEpoch
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import producer_ids
+from eoslog.state.append_requests import AppendBatches
 from eoslog.state.entries import Entry, HorizonMoved, LogStartMoved, TopicCreated
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
-from eoslog.state.transaction_requests import AppendBatches, EndTransaction, TransactionContent, end_request
+from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.transactions import EndRepeated
 from tests.unit.state.histories import TOPIC_ID, History, in_record, joining, offsets_of, planned_expiry, topic_created
 

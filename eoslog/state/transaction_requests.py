@@ -303,8 +303,10 @@ class EndTransaction:
         entry = self.entry
         draft.offer_files(self.files)
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
-        if entry.transactional_id in draft.transactions:
-            _check_start(draft.transactions[entry.transactional_id], self.start_slot)
+        transaction = draft.transactions.get(entry.transactional_id)
+        # A fenced producer is told so: the open transaction is not its own, and it must not repeat its request.
+        if transaction is not None and identity == _current(transaction):
+            _check_start(transaction, self.start_slot)
         try:
             return EndAnswer(_end(draft, entry), True)
         except Replayed:

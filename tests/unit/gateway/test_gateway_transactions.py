@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from eoslog.errors import ProducerFenced
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId
@@ -31,6 +32,7 @@ from tests.unit.gateway.raw_client import (
 )
 from tests.unit.support.partitions import read
 from tests.unit.support.paused_processes import asleep_at
+from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty
 
 NONE = ErrorCode.none
@@ -319,6 +321,30 @@ def test_a_fenced_producer_gets_nothing_in(client: Client, store: Store, world: 
     assert zombie.commit_offsets((0, 5)) == {0: ErrorCode.invalid_producer_epoch}
     assert zombie.end() is fenced
     assert read(world.process(), "t") == []
+
+
+@pytest.mark.parametrize("api_version", [3, 5])
+def test_a_producer_of_eoslog_and_a_client_fence_each_other(
+    client: Client, store: Store, world: World, api_version: int
+) -> None:
+    first = Transactional(client, api_version=api_version)
+    first.init()
+    first.add(0)
+    first.send(b"first")
+
+    second = open_transaction(world.process(), "tx")
+    second.send("t", b"second", partition=0)
+    second.flush()
+    assert first.end() is ErrorCode.producer_fenced
+
+    third = Transactional(client, api_version=api_version)
+    third.init()
+    with pytest.raises(ProducerFenced):
+        second.commit_transaction()
+    third.add(0)
+    third.send(b"third")
+    assert third.end() is NONE
+    assert [value for _, value in read(world.process(), "t")] == [b"third"]
 
 
 def test_an_unknown_transactional_id_is_refused(client: Client) -> None:

@@ -76,6 +76,9 @@ def _text(value: Any, data_type: Any, is_upper: bool) -> str | None:
         case "integer":
             return str(value)
         case "float":
+            if value == 0:
+                # Some engines order -0.0 before 0.0. eoslog takes them for equal, so a zero may stand for both.
+                value = 0.0 if is_upper else -0.0
             return json.dumps(value) if math.isfinite(value) else None
         case "decimal":
             return decimal_text(value, data_type.scale)

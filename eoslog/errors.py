@@ -51,6 +51,10 @@ class ConcurrentTransactions(RetriableError):
     """An open transaction, or another step of the same transactional id, prevents the call for now."""
 
 
+class NotCoordinator(RetriableError):
+    """Another gateway coordinates the consumer group (Kafka's NOT_COORDINATOR)."""
+
+
 class StoreUnavailable(RetriableError):
     """The object store did not answer, or its error does not show the outcome."""
 
@@ -177,6 +181,13 @@ class GroupIdNotFound(FatalError):
 
 class GroupNotEmpty(FatalError):
     """The consumer group has members, but the call is only allowed for a group without members."""
+
+
+class InconsistentGroupProtocol(FatalError):
+    """The group's members use another protocol (Kafka's INCONSISTENT_GROUP_PROTOCOL).
+
+    A group has consumers of eoslog or one coordinator: the gateway that all its clients of Kafka's protocol use.
+    """
 
 
 class GroupSubscribedToTopic(FatalError):

@@ -53,7 +53,7 @@ from eoslog.state.entry_fields import (
     PartitionIndex,
     Timestamp,
 )
-from eoslog.state.group_entries import ClientId, GroupOffsets, Host
+from eoslog.state.group_entries import Address, ClientId, GroupOffsets, Host
 from eoslog.state.names import PartitionId, check_topic_name
 from eoslog.state.partition_state import NO_TIME, Partition
 from eoslog.state.store_state import (
@@ -112,6 +112,7 @@ class _StoredMember(Model):
     since: tuple[tuple[Hex, PartitionIndex, _Generation], ...]
     client_id: ClientId
     host: Host
+    address: Address | None = None
 
 
 class _StoredGroup(Model):
@@ -238,6 +239,7 @@ def _member(stored: _StoredMember) -> Member:
         {PartitionId(topic_id, partition): generation for topic_id, partition, generation in stored.since},
         stored.client_id,
         stored.host,
+        stored.address,
     )
 
 

@@ -32,6 +32,8 @@ _CODES: dict[type[EosLogError], ErrorCode] = {
     errors.UnknownMember: ErrorCode.unknown_member_id,
     errors.IllegalGeneration: ErrorCode.illegal_generation,
     errors.FencedInstanceId: ErrorCode.fenced_instance_id,
+    errors.InconsistentGroupProtocol: ErrorCode.inconsistent_group_protocol,
+    errors.NotCoordinator: ErrorCode.not_coordinator,
     errors.InvalidRecord: ErrorCode.invalid_record,
     errors.SchemaMismatch: ErrorCode.invalid_record,
     errors.InvalidRequest: ErrorCode.invalid_request,
@@ -61,4 +63,5 @@ def error_code(error: EosLogError) -> ErrorCode:
 
 def coordinator_code(error: EosLogError) -> ErrorCode:
     """Return Kafka's code for an error of a coordinator. Clients repeat a request after a retriable error."""
-    return ErrorCode.coordinator_not_available if isinstance(error, errors.RetriableError) else error_code(error)
+    is_unavailable = isinstance(error, errors.RetriableError) and not isinstance(error, errors.NotCoordinator)
+    return ErrorCode.coordinator_not_available if is_unavailable else error_code(error)

@@ -25,7 +25,14 @@ TRANSACTION_VERSION = "transaction_version"
 feature eoslog would compute another epoch, and lose the offsets.
 """
 
-READER_FEATURES: frozenset[str] = frozenset({STARTS_ANEW_AFTER, STATISTICS_COLUMNS, TRANSACTION_VERSION})
+GROUP_COORDINATORS = "group_coordinators"
+"""A member of a group may be a coordinator. Without this feature eoslog would assign partitions to it, and let
+consumers join its group.
+"""
+
+READER_FEATURES: frozenset[str] = frozenset(
+    {STARTS_ANEW_AFTER, STATISTICS_COLUMNS, TRANSACTION_VERSION, GROUP_COORDINATORS}
+)
 """The features of a store that this version can read."""
 
 WRITER_FEATURES: frozenset[str] = frozenset()

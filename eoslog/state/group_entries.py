@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from eoslog.state.entry_fields import Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
 
@@ -14,6 +14,10 @@ LONGEST_HOST = 255
 """The longest host name of a member (characters)."""
 ClientId = Annotated[str, Field(max_length=1024)]
 Host = Annotated[str, Field(max_length=LONGEST_HOST)]
+Address = Annotated[
+    str, Field(max_length=LONGEST_HOST + 8, pattern=r"^([0-9A-Za-z._-]+|\[[0-9A-Za-z:.%_-]+\]):[0-9]{1,5}$")
+]
+"""``host:port``. An IPv6 address is in brackets."""
 
 
 class GroupOffset(Model):
@@ -51,7 +55,10 @@ class OffsetsCommitted(Model):
 
 
 class GroupMember(Model):
-    """A consumer that joins a group, or changes its subscription."""
+    """A consumer that joins a group, or changes its subscription.
+
+    A member with an address is a coordinator: a gateway that stands for all the group's clients of Kafka's protocol.
+    """
 
     member_id: Identifier
     topics: tuple[str, ...]
@@ -64,6 +71,17 @@ class GroupMember(Model):
     """The name that the application gave the consumer. Empty: it gave none."""
     host: Host = ""
     """The host name of the consumer's process. Empty: it is unknown."""
+    address: Address | None = None
+    """The address at which the clients of a coordinator reach it; None for a consumer. A coordinator has no instance
+    id, and it joins again for each rebalance of its clients."""
+
+    @field_validator("address")
+    @classmethod
+    def _without_instance_id(cls, address: str | None, info: ValidationInfo) -> str | None:
+        # ``group_instance_id`` is declared before ``address``, so it has been validated.
+        if address is not None and info.data.get("group_instance_id") is not None:
+            raise ValueError("a coordinator must not have a group instance id")
+        return address
 
 
 class AssignedPartitions(Model):
@@ -91,14 +109,15 @@ class GroupChanged(Model):
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=0)]
     """The group's generation from here on. It rises by 1 if a member joins, leaves, changes its subscription or must
-    give up a partition. Otherwise it stays."""
+    give up a partition, and each time that a coordinator is in ``joined``. Otherwise it stays."""
     joined: tuple[GroupMember, ...] = ()
     left: tuple[Identifier, ...] = ()
     """The ids of members that left."""
     revoked: tuple[Identifier, ...] = ()
     """The ids of members that have given up their partitions."""
     assigned: tuple[MemberAssignment, ...] = ()
-    """The partitions that each member reads from here on."""
+    """The partitions that each member reads from here on. A coordinator has none: its clients share the partitions
+    among themselves."""
     time_ms: Milliseconds
 
 

@@ -3,6 +3,9 @@
 A handover has two steps (KIP-429, KIP-848). First a new generation tells a member which partitions to give up. When the
 member has given them up or has left, they are assigned to others. No member therefore reads a partition for which
 another may still commit. A member reads its other partitions without interruption.
+
+A group of Kafka's clients has one member here: its coordinator, the gateway that all of them use. It has no partitions.
+Its clients share them among themselves, and each of their rebalances is a new generation.
 """
 
 from __future__ import annotations
@@ -11,19 +14,25 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from eoslog.errors import IllegalGeneration, InvalidEntry
+from eoslog.errors import IllegalGeneration, InconsistentGroupProtocol, InvalidEntry, NotCoordinator
 from eoslog.state.draft import Draft
+from eoslog.state.features import GROUP_COORDINATORS, need_feature
 from eoslog.state.group_entries import AssignedPartitions, GroupChanged, GroupMember, MemberAssignment
 from eoslog.state.groups import EMPTY_GROUP, created_slot, emptied_ms, static_member
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import Group, Member, StoreState
+from eoslog.wording import counted
 
 Assignment = dict[str, tuple[PartitionId, ...]]
 
 
 def partitions_to_read(state: StoreState | Draft, members: Mapping[str, Member]) -> dict[str, list[PartitionId]]:
-    """Return the partitions of each existing topic to which a member subscribes, by the topic's name."""
-    names = sorted({topic for member in members.values() for topic in member.topics} & state.topic_ids.keys())
+    """Return the partitions of each existing topic to which a consumer subscribes, by the topic's name.
+
+    The topics of a coordinator are left out: its clients share their partitions among themselves.
+    """
+    consumers = [member for member in members.values() if member.address is None]
+    names = sorted({topic for consumer in consumers for topic in consumer.topics} & state.topic_ids.keys())
     return {name: state.topics[state.topic_ids[name]].partition_ids() for name in names}
 
 
@@ -128,16 +137,21 @@ def plan_group_change(
     """Return the entry that changes a group, with the assignment of all members; None if nothing changes.
 
     Args:
-        joined: consumers that join, or change their subscription.
+        joined: consumers that join, or change their subscription. A coordinator that is a member already begins a new
+            generation.
         left: member ids that leave. Ids of non-members are ignored.
         revoked: member ids that have given up their partitions. Ids with nothing to give up are ignored.
         time_ms: the time of the store's clock (ms).
+
+    Raises:
+        InconsistentGroupProtocol: a consumer would join a coordinator, or a coordinator would join consumers.
+        NotCoordinator: a coordinator would join another one.
     """
     group = state.groups.get(group_id, EMPTY_GROUP)
     joined = tuple(member for member in joined if not _is_joined(group, member))
     left = tuple(sorted(set(left) & group.members.keys()))
     revoked = tuple(sorted(each for each in set(revoked) if each in group.members and group.members[each].revoking))
-    changed = _changed(group, joined, left, revoked)
+    changed = _changed(group_id, group, joined, left, revoked)
     assignment = _without_others(share_out(state, changed.members), changed.members)
     gives_up = any(set(member.assigned) - set(assignment[name]) for name, member in changed.members.items())
     if not (joined or left or revoked) and _is_assigned(changed.members, assignment):
@@ -155,7 +169,11 @@ def plan_group_change(
 
 @dataclass(frozen=True)
 class ChangeGroup:
-    """Let members join, leave and give up partitions. The answer lists the members that left."""
+    """Let members join, leave and give up partitions. The answer lists the members that left.
+
+    A coordinator joins again for each rebalance of its clients. A gateway takes over a group if the old coordinator
+    leaves with the same request.
+    """
 
     group_id: str
     time_ms: int
@@ -169,6 +187,7 @@ class ChangeGroup:
     """The partitions that ``revoked`` still reads."""
 
     def apply(self, draft: Draft) -> Sequence[str]:
+        """Raises: InconsistentGroupProtocol, NotCoordinator"""
         members = draft.groups.get(self.group_id, EMPTY_GROUP).members
         joins = self.joined is not None and (not self.only_if_member or self.joined.member_id in members)
         member = None if self.revoked is None else members.get(self.revoked)
@@ -182,7 +201,11 @@ class ChangeGroup:
             revoked=(self.revoked,) if self.revoked is not None and has_given_up else (),
             time_ms=self.time_ms,
         )
-        return () if entry is None else draft.append(entry).left
+        if entry is None:
+            return ()
+        if any(member.address is not None for member in entry.joined):
+            need_feature(draft, GROUP_COORDINATORS)
+        return draft.append(entry).left
 
 
 def change_group(draft: Draft, entry: GroupChanged) -> None:
@@ -190,12 +213,14 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
 
     Raises:
         IllegalGeneration: the group has changed since the entry was planned.
+        InconsistentGroupProtocol: a consumer would join a coordinator, or a coordinator would join consumers.
+        NotCoordinator: a coordinator would join another one.
         InvalidEntry: nothing changes, or a partition would be assigned to no member or to two.
     """
     group = draft.groups.get(entry.group, EMPTY_GROUP)
     if entry.generation not in (group.generation, group.generation + 1):
         raise IllegalGeneration(f"group {entry.group!r} is at generation {group.generation} already")
-    changed = _changed(group, entry.joined, entry.left, entry.revoked)
+    changed = _changed(entry.group, group, entry.joined, entry.left, entry.revoked)
     assignment = {
         each.member_id: tuple(
             PartitionId(topic.topic_id, partition) for topic in each.topics for partition in topic.partitions
@@ -213,7 +238,8 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
     expected = group.generation + (changed.is_new_generation or gives_up)
     if entry.generation < expected:
         raise IllegalGeneration(f"group {entry.group!r} is at generation {group.generation} already")
-    if entry.generation > expected or members == dict(group.members):
+    rebalances = any(member.address is not None for member in entry.joined)
+    if entry.generation > expected or (members == dict(group.members) and not rebalances):
         raise InvalidEntry(f"group {entry.group!r}: the entry changes nothing, or raises the generation without need")
     draft.groups[entry.group] = Group(
         entry.generation,
@@ -242,10 +268,14 @@ def _assigned(member: Member, assigned: tuple[PartitionId, ...], generation: int
 
 def _is_joined(group: Group, member: GroupMember) -> bool:
     known = group.members.get(member.member_id)
-    return known is not None and (known.topics, known.group_instance_id) == (member.topics, member.group_instance_id)
+    if known is None or member.address is not None:
+        return False
+    return (known.topics, known.group_instance_id, known.address) == (member.topics, member.group_instance_id, None)
 
 
-def _changed(group: Group, joined: Sequence[GroupMember], left: Sequence[str], revoked: Sequence[str]) -> _Changed:
+def _changed(
+    group_id: str, group: Group, joined: Sequence[GroupMember], left: Sequence[str], revoked: Sequence[str]
+) -> _Changed:
     members = dict(group.members)
     is_new_generation = bool(left)
     for member_id in left:
@@ -256,10 +286,11 @@ def _changed(group: Group, joined: Sequence[GroupMember], left: Sequence[str], r
             raise InvalidEntry(f"{member_id!r} has nothing to give up")
         members[member_id] = _without_revoking(members[member_id])
     for member in joined:
+        _check_protocol(group_id, members, member)
         before = members.get(member.member_id)
         if before is None and member.group_instance_id is not None:
             before = _replaced(members, member.group_instance_id)
-        if before is None or before.topics != member.topics:
+        if before is None or before.topics != member.topics or member.address is not None:
             is_new_generation = True
         if before is None:
             before = Member(())
@@ -269,8 +300,37 @@ def _changed(group: Group, joined: Sequence[GroupMember], left: Sequence[str], r
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
             host=member.host,
+            address=member.address,
         )
     return _Changed(members, is_new_generation)
+
+
+def _check_protocol(group_id: str, members: Mapping[str, Member], joined: GroupMember) -> None:
+    """Check that a member may join the members of a group: a coordinator is the only member of its group.
+
+    Raises:
+        InconsistentGroupProtocol: a consumer would join a coordinator, or a coordinator would join consumers.
+        NotCoordinator: a coordinator would join another one.
+    """
+    coordinator_id = next((member_id for member_id, member in members.items() if member.address is not None), None)
+    if coordinator_id is None:
+        if joined.address is not None and members:
+            raise InconsistentGroupProtocol(
+                f"group {group_id!r} has {counted(len(members), 'consumer')} of eoslog, so clients of Kafka's protocol "
+                "cannot join it. Use another group id, or stop the other consumers"
+            )
+        return
+    address = members[coordinator_id].address
+    if joined.address is None:
+        raise InconsistentGroupProtocol(
+            f"group {group_id!r} has clients of Kafka's protocol, which the gateway at {address} coordinates. Use "
+            "another group id, or stop these clients"
+        )
+    if joined.member_id != coordinator_id:
+        raise NotCoordinator(
+            f"the gateway at {address} coordinates group {group_id!r}, so the one at {joined.address} cannot. Send "
+            "the request to that gateway"
+        )
 
 
 def _replaced(members: dict[str, Member], group_instance_id: str) -> Member | None:

@@ -98,7 +98,10 @@ def _check_member(draft: Draft, committed: GroupOffsets, partition_ids: Iterable
         raise UnknownMember(
             f"{committed.member_id!r} is not a member of group {committed.group!r}, or no longer. {_POLL_AGAIN}"
         )
-    if not 0 <= committed.generation <= group.generation:
+    # The clients of a coordinator have the partitions that one of them assigned in this generation. The log does not
+    # know them, so it cannot tell which ones a client has kept since an older generation.
+    oldest = 0 if member.address is None else group.generation
+    if not oldest <= committed.generation <= group.generation:
         raise IllegalGeneration(
             f"group {committed.group!r} is at generation {group.generation}, the consumer at {committed.generation}. "
             f"{_POLL_AGAIN}"

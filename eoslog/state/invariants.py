@@ -181,6 +181,12 @@ def _groups(state: StoreState, slot: int) -> Iterator[Broken]:
                 yield Broken(
                     "groups-inconsistent", f"group {name!r} names a partition that does not exist", partition_id
                 )
+        coordinators = [member for member in group.members.values() if member.address is not None]
+        if coordinators and len(group.members) > 1:
+            yield Broken("groups-inconsistent", f"group {name!r} has a coordinator, and other members, too")
+        if any(member.held or member.group_instance_id is not None for member in coordinators):
+            problem = f"the coordinator of group {name!r} has partitions or an instance id"
+            yield Broken("groups-inconsistent", problem)
         if any(offset.slot > slot for offset in group.offsets.values()):
             yield Broken("groups-inconsistent", f"group {name!r} has an offset from beyond slot {slot}")
         if max(group.created_slot, *group.subscribed.values(), NO_SLOT) > slot:

@@ -214,7 +214,7 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer of a group."""
+    """A consumer of a group, or its coordinator."""
 
     topics: tuple[str, ...]
     """The names of the topics to which it subscribes."""
@@ -230,6 +230,10 @@ class Member:
     """The name that the application gave the consumer. Empty: it gave none."""
     host: str = ""
     """The host name of the consumer's process. Empty: it is unknown."""
+    address: str | None = None
+    """The address of a coordinator, which is a gateway that stands for all clients of Kafka's protocol; None for a
+    consumer.
+    """
 
     @property
     def held(self) -> tuple[PartitionId, ...]:

@@ -127,6 +127,7 @@ def test_folding_the_records_gives_the_offsets_and_states_of_the_page(folded: St
     }
     assert folded.groups["billing"].offsets[PartitionId(topic_id(), 0)].slot == 4
     assert folded.groups["refunds"].offsets[PartitionId(topic_id(), 0)].slot == 12
+    assert [member.address for member in folded.groups["refunds"].members.values()] == ["10.0.0.7:9092"]
 
 
 def test_folding_the_records_gives_the_application_version_of_the_job(folded: StoreState) -> None:

@@ -467,6 +467,11 @@ def joining(member_id: str, *topics: str, instance: str | None = None) -> GroupM
     )
 
 
+def coordinating(member_id: str, *topics: str, address: str | None = None) -> GroupMember:
+    """The coordinator of a group of Kafka's clients, at an address of its own unless one is given."""
+    return joining(member_id, *topics).model_copy(update={"address": address or f"{member_id}.example:9092"})
+
+
 @dataclass
 class Row:
     """One offset of a partition, as the model knows it."""

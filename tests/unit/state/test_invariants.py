@@ -104,6 +104,10 @@ def an_offset_of_no_topic(state: StoreState) -> None:
     state.groups["g"] = Group(1, {}, {PartitionId("d" * 32, 0): CommittedOffset(1, "", -1, 1, 1)})
 
 
+def a_coordinator_and(state: StoreState, **others: Member) -> None:
+    state.groups["g"] = Group(1, {"k": Member(("t",), address="host:9092")} | others, {})
+
+
 BREAKS: dict[str, tuple[Callable[[StoreState], object], str]] = {
     "a name without topic": (lambda state: state.topic_ids.update(other="e" * 32), "topics-inconsistent"),
     "a partition too many": (
@@ -118,6 +122,20 @@ BREAKS: dict[str, tuple[Callable[[StoreState], object], str]] = {
     "two members that read a partition": (two_readers, "groups-inconsistent"),
     "a partition since no generation": (lambda state: a_member_since(state, {}), "groups-inconsistent"),
     "a partition since a later generation": (lambda state: a_member_since(state, {PLACE: 2}), "groups-inconsistent"),
+    "a coordinator beside a consumer": (
+        lambda state: a_coordinator_and(state, a=Member(("t",))),
+        "groups-inconsistent",
+    ),
+    "a coordinator with partitions": (
+        lambda state: a_coordinator_and(
+            state, k=Member(("t",), assigned=(PLACE,), since={PLACE: 1}, address="host:9092")
+        ),
+        "groups-inconsistent",
+    ),
+    "a coordinator with an instance id": (
+        lambda state: a_coordinator_and(state, k=Member(("t",), group_instance_id="i", address="host:9092")),
+        "groups-inconsistent",
+    ),
     "a group from the future": (
         lambda state: state.groups.update(g=Group(1, {}, {}, created_slot=10**6)),
         "groups-inconsistent",

@@ -17,7 +17,15 @@ from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
 from eoslog.consumer.reset_policy import parse_reset_policy
 from eoslog.consumer.subscription import Assignment, RebalanceListener, RebalanceListeners, Subscription
-from eoslog.errors import FencedInstanceId, IllegalState, InvalidOption, InvalidRequest, UnstableOffsetCommit, Wakeup
+from eoslog.errors import (
+    FencedInstanceId,
+    IllegalState,
+    InconsistentGroupProtocol,
+    InvalidOption,
+    InvalidRequest,
+    UnstableOffsetCommit,
+    Wakeup,
+)
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.session.client_options import CONSUMER_CALLS, named_options, named_otherwise
@@ -339,6 +347,8 @@ class Consumer:
             OffsetOutOfRange, NoOffsetForPartition: with ``auto_offset_reset="none"``.
             UnknownTopicOrPartition: an assigned topic was deleted.
             FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
+            InconsistentGroupProtocol: clients of Kafka's protocol use the group. Choose another ``group_id``, or stop
+                these clients.
             RecordDeserializationFailed: a deserializer raised an error at the first record. The position stays before
                 the record; ``seek`` passes over it. Earlier records are returned first.
             Wakeup: ``wakeup`` was called. No record is lost: the next poll continues.
@@ -486,7 +496,7 @@ class Consumer:
 
         try:
             assignment = self._exclusive.run(refresh)
-        except FencedInstanceId:
+        except (FencedInstanceId, InconsistentGroupProtocol):
             self._lose(self._assigned)
             raise
         if assignment is not None:

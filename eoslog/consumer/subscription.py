@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from eoslog.errors import EosLogError, FencedInstanceId, IllegalState
+from eoslog.errors import EosLogError, FencedInstanceId, IllegalState, InconsistentGroupProtocol
 from eoslog.session.heartbeats import Heartbeats
 from eoslog.session.positions import GroupMetadata
 from eoslog.session.serializers import check_callable
@@ -73,6 +73,7 @@ class Membership:
 
         Raises:
             FencedInstanceId: another consumer has joined with this one's instance id.
+            InconsistentGroupProtocol: the group has a coordinator that is not silent.
         """
         while True:
             group = self._group()
@@ -85,7 +86,12 @@ class Membership:
             silent = self._find_silent(group)
             known = group.members.get(self.member_id)
             if silent or known is None or known.topics != topics or not self._is_settled():
-                self._change(topics, silent)
+                try:
+                    self._change(topics, silent)
+                except InconsistentGroupProtocol:
+                    # The next call joins under another id, so nobody would delete this heartbeat before it is old.
+                    self._heartbeats.delete([self.member_id])
+                    raise
                 self._store.environment.reached("client.group.members_changed")
                 self._heartbeats.delete(silent)
                 group = self._group()
@@ -408,7 +414,7 @@ class Subscription:
         """Join the group if necessary, and return the newest assignment; None if this consumer already follows it.
 
         Raises:
-            FencedInstanceId
+            FencedInstanceId, InconsistentGroupProtocol
         """
         if not self.is_active:
             return None

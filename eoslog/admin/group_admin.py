@@ -44,7 +44,7 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group."""
+    """A member of a group: a consumer, or the coordinator of clients of Kafka's protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -52,13 +52,15 @@ class MemberDescription(NamedTuple):
     topics: tuple[str, ...]
     """The topics to which it subscribes."""
     partitions: tuple[TopicPartition, ...]
-    """The partitions that it reads."""
+    """The partitions that it reads. A coordinator has none: its clients share them among themselves."""
     revoking: tuple[TopicPartition, ...]
     """The partitions that it must give up."""
     client_id: str
     """The ``client_id`` of its consumer; empty if it has none."""
     host: str
     """The host name of its process; empty if it is unknown."""
+    address: str | None
+    """The address of a coordinator, which is the gateway that its clients use; None for a consumer."""
 
 
 class GroupPartition(NamedTuple):
@@ -132,6 +134,7 @@ def describe_group(state: StoreState, group_id: str) -> GroupDescription:
                 _all_named(state, member.revoking),
                 member.client_id,
                 member.host,
+                member.address,
             )
             for member_id, member in sorted(group.members.items())
         ),
@@ -560,7 +563,8 @@ class GroupAdministration:
     def remove_members(self, group_id: str, members: Iterable[str] | None = None) -> list[str]:
         """Remove members from a group. A consumer that is still alive joins again.
 
-        For a static member this ends the wait for its return (KIP-345).
+        For a static member this ends the wait for its return (KIP-345). If the member is a coordinator, all its clients
+        of Kafka's protocol join again.
 
         Args:
             members: member ids or group instance ids; all members if None.

@@ -61,6 +61,9 @@ class _PartOfGroup(NamedTuple):
 def describe_groups(invocation: Invocation, group: str | None, view: str, all_groups: bool) -> None:
     """Describe the consumer group GROUP, or all groups with --all-groups.
 
+    A group of Kafka's clients has one member: its coordinator, which is the gateway at ADDRESS. The clients share the
+    partitions among themselves.
+
     LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
     LAST-STABLE-OFFSET (with --wide). If that is less than LOG-END-OFFSET, a transaction is open there.
     """
@@ -85,11 +88,14 @@ def describe_groups(invocation: Invocation, group: str | None, view: str, all_gr
         has_static = any(each.part.group_instance_id is not None for each in rows)
         instance = f"CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id{'' if has_static else '?'}"
         has_names = any(each.part.client_id for each in rows)
+        # Only a gateway that coordinates clients of Kafka's protocol has an address.
+        has_coordinators = any(each.part.address is not None for each in rows)
         columns = Columns(
             of_group,
             instance,
             ("HOST", lambda each: each.part.host or None),
             (f"CLIENT-ID{'' if has_names else '?'}", lambda each: each.part.client_id or None),
+            f"ADDRESS=part.address{'' if has_coordinators else '?'}",
             "TOPICS=part.topics? ASSIGNMENT=part.partitions REVOKING=part.revoking?",
         )
         nothing = "no consumer group has members" if group is None else f"consumer group {group} has no members"
@@ -194,6 +200,8 @@ def delete_group(invocation: Invocation, group: str, yes: bool) -> None:
 @pass_invocation
 def remove_member(invocation: Invocation, group: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
     """Remove members from the consumer group GROUP. A consumer that still runs joins again.
+
+    If the member is the coordinator of Kafka's clients, all of them join again.
 
     MEMBER is the id of a member or the instance id of a static member, as `groups describe --members` shows them. The
     partitions of a static member that does not come back are free at once.

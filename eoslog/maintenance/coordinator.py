@@ -424,7 +424,10 @@ class Coordinator:
         return found
 
     def evict_silent_members(self) -> list[str]:
-        """Evict consumers without a heartbeat for longer than their session timeout. Return their member ids."""
+        """Evict consumers and group coordinators without a heartbeat for longer than their session timeout.
+
+        Returns their member ids.
+        """
 
         def members_by_group(state: StoreState, slot: int) -> dict[str, list[str]]:
             return {name: list(group.members) for name, group in state.groups.items() if group.members}

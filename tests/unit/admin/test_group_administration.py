@@ -13,6 +13,7 @@ from eoslog.admin.group_admin import GroupPartition, OffsetReset
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.unit.support.groups import coordinate
 from tests.unit.support.reading import send
 from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, World, faulty
@@ -237,6 +238,20 @@ def test_a_deleted_group_begins_anew(store: Store, world: World) -> None:
     assert again.group_metadata().generation == 1
     assert again.position(T0) == 1
     assert again.committed([T0]) == {T0: None}
+
+
+def test_the_coordinator_of_kafkas_clients_is_described_and_removed_as_a_member(store: Store) -> None:
+    coordinate(store)
+    coordinate(store, "k2", left=["k1"])
+    heard = ("k2", None, ("t",), (), (), "eoslog gateway", "far", "k2.example:9092")
+
+    found = store.admin.describe_consumer_group("g")
+
+    assert (found.state, found.generation, found.members, found.partitions) == ("Stable", 2, (heard,), ())
+    with pytest.raises(errors.GroupNotEmpty, match="has 1 member"):
+        store.admin.delete_consumer_group("g")
+    assert store.admin.remove_members("g", ["k2"]) == ["k2"]
+    assert store.admin.list_consumer_groups() == [("g", "Empty")]
 
 
 def test_members_removed_by_id_or_instance_id_join_anew_if_alive(store: Store, world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 import eoslog
 from eoslog.state.names import TopicPartition
 from tests.unit.cli.command import Command
+from tests.unit.support.groups import coordinate
 
 T0 = TopicPartition("t", 0)
 
@@ -59,6 +60,7 @@ def test_members_are_described_with_their_hosts_and_what_they_read(command: Comm
                 "group_instance_id": "i",
                 "host": socket.gethostname(),
                 "client_id": "billing-7",
+                "address": None,
                 "topics": ["t"],
                 "assignment": ["t-0"],
                 "revoking": [],
@@ -67,6 +69,34 @@ def test_members_are_described_with_their_hosts_and_what_they_read(command: Comm
         assert command.ok("groups", "describe", "g", "--members").split()[:4] == [
             *("CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID"),
         ]
+
+
+def test_the_coordinator_of_kafkas_clients_is_described_and_removed_as_a_member(
+    command: Command, store: eoslog.Store
+) -> None:
+    coordinate(store)
+
+    (told,) = command.json("groups", "describe", "g", "--members")
+    head, row = command.ok("groups", "describe", "g", "--members").splitlines()
+    state = command.json("groups", "describe", "g", "--state")
+    removed = command.json("groups", "remove-member", "g", "k1", "--yes")
+
+    assert told == {
+        "group": "g",
+        "consumer_id": "k1",
+        "group_instance_id": None,
+        "host": "far",
+        "client_id": "eoslog gateway",
+        "address": "k1.example:9092",
+        "topics": ["t"],
+        "assignment": [],
+        "revoking": [],
+    }
+    assert head.split() == ["CONSUMER-ID", "HOST", "CLIENT-ID", "ADDRESS", "ASSIGNMENT"]
+    assert row.split() == ["k1", "far", "eoslog", "gateway", "k1.example:9092", "-"]
+    assert (state["state"], state["generation"], state["members"]) == ("Stable", 1, 1)
+    assert removed == [{"consumer_id": "k1"}]
+    assert command.json("groups", "describe", "g", "--state")["state"] == "Empty"
 
 
 def test_a_group_whose_members_have_no_names_has_no_columns_of_names(command: Command, store: eoslog.Store) -> None:

@@ -17,6 +17,7 @@ from eoslog.state.transaction_requests import AddToTransaction, InitProducerId, 
 from eoslog.ui.job_pages import recent_work
 from eoslog.ui.overview_page import commit_rate
 from eoslog.ui.pages import PAGE_SIZE
+from tests.unit.support.groups import coordinate
 from tests.unit.ui.conftest import ServedConsole
 from tests.unit.ui.forms import csrf_token, problem, rows, words
 
@@ -492,6 +493,17 @@ def test_a_group_shows_its_members_and_lags(store: eoslog.Store, browser: TestCl
     assert [line[0], line[1], line[2], line[4]] == ["billing", "stable", "1", "2"]
     assert rows(page, "Members")[0][5] == "payments-0 payments-1"
     assert rows(page, "Partitions")[0][:5] == ["payments-0", "1", "3", "3", "2"]
+
+
+def test_a_group_of_kafkas_clients_shows_its_coordinator(store: eoslog.Store, browser: TestClient) -> None:
+    coordinate(store)
+
+    (line,) = rows(browser.get("/groups"), "List of consumer groups")
+    (member,) = rows(browser.get("/groups/one?id=g"), "Members")
+
+    assert line[:3] == ["g", "stable", "1"]
+    assert member[0] == "k1"
+    assert member[2:] == ["far", "eoslog gateway", "k1.example:9092", "t", "shared by its clients"]
 
 
 @pytest.mark.usefixtures("files_are_objects")

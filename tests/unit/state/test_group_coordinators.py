@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from eoslog.errors import (
@@ -25,6 +27,7 @@ from eoslog.state.features import GROUP_COORDINATORS, READER_FEATURES
 from eoslog.state.group_entries import GroupChanged, GroupMember, GroupOffsets, OffsetsCommitted
 from eoslog.state.group_members import ChangeGroup, plan_group_change
 from eoslog.state.groups import EMPTY_GROUP
+from eoslog.state.invariants import broken_in_store
 from eoslog.state.names import PartitionId
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import Group
@@ -302,6 +305,63 @@ def test_only_the_coordinator_commits_plain_offsets() -> None:
 
     assert answers(history, offsets_of("g", 5)) == [UnknownMember, None, None]
     assert answers(history, offsets_of("g", 5, 2, "c1")) == [UnknownMember] * 3
+
+
+# Any history
+
+
+class Gateways:
+    """Gateways and consumers that want the same group, each with its knowledge from the last time that it looked."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+        self.history = History()
+        self.rebalances: list[tuple[str, int]] = []
+        """Each rebalance of a gateway's clients: the gateway and the generation that it told them."""
+        self.generations = [0]
+        """The group's generation after each step."""
+
+    @property
+    def members(self) -> set[str]:
+        return set(self.history.state.groups.get("g", EMPTY_GROUP).members)
+
+    def step(self) -> None:
+        name = self.data.draw(st.sampled_from(["k1", "k2", "k3", "c1", "c2"]))
+        before = self.members
+        evicted = self.data.draw(st.sets(st.sampled_from(["k1", "k2", "k3", "c1", "c2"])))
+        may_join = self.data.draw(st.booleans())
+        joined = coordinating(name) if name.startswith("k") else joining(name)
+        is_joined = may_join or name in before
+        request = ChangeGroup("g", NOW_MS, joined=joined, only_if_member=not may_join, left=evicted - {name})
+        with_it = (before - evicted) | {name}
+        if is_joined and len(with_it) > 1 and any(each.startswith("k") for each in with_it):
+            refused = self.history.refused(request.apply)
+            assert isinstance(refused, InconsistentGroupProtocol | NotCoordinator)
+            return
+        self.history.append(request.apply)
+        assert self.members == (with_it if is_joined else before - (evicted - {name}))
+        self.generations.append(self.history.state.groups.get("g", EMPTY_GROUP).generation)
+        if is_joined and name.startswith("k"):
+            self.rebalances.append((name, self.generations[-1]))
+
+    def check(self) -> None:
+        assert self.generations == sorted(self.generations)
+        told = [generation for _, generation in self.rebalances]
+        assert told == sorted(set(told))
+        for name, generation in self.rebalances:
+            is_newest = name in self.members and generation == self.generations[-1]
+            accepted = answers(self.history, offsets_of("g", 5, generation, name)) == [None] * 3
+            assert accepted == is_newest
+        assert list(broken_in_store(self.history.state, self.history.slot)) == []
+        assert self.history.follower == self.history.state
+
+
+@given(st.data())
+def test_only_clients_of_the_newest_rebalance_of_a_living_gateway_commit(data: st.DataObject) -> None:
+    run = Gateways(data)
+    for _ in range(data.draw(st.integers(1, 25))):
+        run.step()
+    run.check()
 
 
 # The format

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from eoslog.errors import (
     GroupIdNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
+    NotCoordinator,
     ProducerFenced,
     Replayed,
     UnknownMember,
@@ -22,13 +25,15 @@ from eoslog.format.partition_rows import PARTITIONS_PREFIX
 from eoslog.state.append_requests import AppendBatches
 from eoslog.state.entries import HorizonMoved, LogStartMoved, PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.state.group_entries import GroupDeleted, OffsetsCommitted
-from eoslog.state.groups import committed_offset
+from eoslog.state.group_members import ChangeGroup
+from eoslog.state.groups import EMPTY_GROUP, committed_offset
+from eoslog.state.invariants import broken_in_store
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import AbortedTransaction, Batch, Control, ProducerState, collect_aborted
 from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
-from eoslog.state.store_state import StoreState
+from eoslog.state.store_state import Group, StoreState
 from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import (
     AbortTransaction,
@@ -44,6 +49,7 @@ from tests.unit.state.histories import (
     TOPIC_ID,
     History,
     Model,
+    coordinating,
     joining,
     offsets_of,
     planned_expiry,
@@ -120,7 +126,7 @@ class Run:
         kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "roll", "other"]
         kinds += ["seal", "forget"] + ["prepare"] * 4 + ["keep"] * 2 + ["force", "fence"]
         kinds += ["commit_keeping_epoch", "abort_keeping_epoch"] * 2 + ["add"] * 4 + ["send_to_added"] * 2
-        kinds += ["end_late", "delete_group"]
+        kinds += ["end_late", "delete_group"] + ["coordinate"] * 2
         getattr(self, self.data.draw(st.sampled_from(kinds)))()
         self.counter += 1
         self.check()
@@ -472,20 +478,49 @@ class Run:
         return {place for offsets in self.pending.values() for place in offsets}
 
     def change_group(self) -> None:
+        """Consumers join, leave and give up. None of them joins a coordinator."""
         names = st.sampled_from(["m1", "m2", "m3"])
         joined = self.data.draw(st.lists(names, max_size=2, unique=True))
         instance = self.data.draw(st.sampled_from([None, "i"]))
-        self.history.change_group(
-            *(joining(name, instance=instance if name == "m1" else None) for name in joined),
-            left=self.data.draw(st.lists(names, max_size=2, unique=True)),
-            revoked=self.data.draw(st.lists(names, max_size=3, unique=True)),
-        )
+        left = self.data.draw(st.lists(st.sampled_from(["m1", "m2", "m3", "k1", "k2"]), max_size=2, unique=True))
+        revoked = self.data.draw(st.lists(names, max_size=3, unique=True))
+        members = [joining(name, instance=instance if name == "m1" else None) for name in joined]
+        if joined and self.group().members.keys() & {"k1", "k2"} - set(left):
+            with pytest.raises(InconsistentGroupProtocol):
+                self.history.change_group(*members, left=left, revoked=revoked)
+        else:
+            self.history.change_group(*members, left=left, revoked=revoked)
+
+    def coordinate(self) -> None:
+        """A coordinator joins, takes over, or rebalances, and commits with some generation."""
+        name = self.data.draw(st.sampled_from(["k1", "k2"]))
+        left = self.data.draw(st.sampled_from([[], [], ["m1", "m2", "m3"], ["k1", "k2"]]))
+        before = self.group()
+        rest = before.members.keys() - set(left) - {name}
+        request = ChangeGroup("g", self.history.now_ms, joined=coordinating(name), left=left)
+        if rest:
+            error = InconsistentGroupProtocol if rest & {"m1", "m2", "m3"} else NotCoordinator
+            assert type(self.history.refused(request.apply)) is error
+            return
+        self.history.append(request.apply)
+        assert (self.group().generation, set(self.group().members)) == (before.generation + 1, {name})
+        generation = before.generation + self.data.draw(st.sampled_from([0, 1, 1, 2]))
+        entry = OffsetsCommitted(committed=offsets_of("g", self.counter, generation, name), time_ms=0)
+        if generation != self.group().generation:
+            assert isinstance(self.history.refused(lambda draft: draft.append(entry)), IllegalGeneration)
+            return
+        self.history.append(lambda draft: draft.append(entry))
+        self.offsets["g", 0] = (self.counter, self.history.slot)
+
+    def group(self) -> Group:
+        return self.history.state.groups.get("g", EMPTY_GROUP)
 
     def check(self) -> None:
         assert self.history.follower == self.history.state
         assert set(self.history.state.ongoing) == set(self.names)
         assert {name for name in self.names if self.history.transaction(name).prepared} == set(self.prepared)
         self.check_offsets()
+        assert list(broken_in_store(self.history.state, self.history.slot)) == []
         for partition in range(PARTITIONS):
             place = self.history.partition(partition)
             assert place.high_watermark == len(self.model.rows.get(partition, ()))

@@ -60,6 +60,14 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     show_default=True,
     help="The partitions of a new topic, if its creator gives no number.",
 )
+@click.option(
+    "--group-initial-rebalance-delay-ms",
+    type=NATURAL,
+    metavar="MS",
+    default=3_000,
+    show_default=True,
+    help="How long an empty group waits for more members before it begins.",
+)
 @click.option("--check", is_flag=True, help="Only check the store and the address, and show the settings for clients.")
 @pass_invocation
 def gateway(
@@ -69,13 +77,14 @@ def gateway(
     linger_ms: int | None,
     auto_create_topics: bool,
     default_partitions: int,
+    group_initial_rebalance_delay_ms: int,
     check: bool,
 ) -> None:
     """Serve Kafka's clients in front of the store.
 
-    Unmodified clients of Kafka write to topics of Kafka records, with and without transactions, and read them. A group
-    has offsets, but cannot subscribe yet. The gateway keeps no state: a client repeats its requests to the next one. It
-    runs until SIGTERM or Ctrl-C. It needs the packages of the extra `gateway`.
+    Unmodified clients of Kafka write to topics of Kafka records, with and without transactions, and read them, alone or
+    in groups. The gateway keeps no state that it could lose: a client repeats its requests to the next one. It runs
+    until SIGTERM or Ctrl-C. It needs the packages of the extra `gateway`.
     """
     try:
         from eoslog.gateway.addresses import Address
@@ -90,7 +99,10 @@ def gateway(
     if linger_ms is None:
         linger_ms = OBJECT_STORE_LINGER_MS if store.object_store.is_remote else DISK_LINGER_MS
     config = GatewayConfig(
-        linger_ms=linger_ms, auto_create_topics=auto_create_topics, default_partitions=default_partitions
+        linger_ms=linger_ms,
+        auto_create_topics=auto_create_topics,
+        default_partitions=default_partitions,
+        group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
     )
     try:
         listening = listening_socket(Address(*listen))
@@ -125,7 +137,7 @@ def _print_check(invocation: Invocation, store: eoslog.Store, *, advertised: str
             "security.protocol": "PLAINTEXT",
             "enable.idempotence": "true or false",
             "transactional.id": "any",
-            "group.id": "any: assign partitions, because subscribing is not offered yet",
+            "group.id": "any; all clients of a group use the same gateway",
             "LingerMs": config.linger_ms,
             "AutoCreateTopics": config.auto_create_topics,
         },

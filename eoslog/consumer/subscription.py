@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from eoslog.errors import EosLogError, FencedInstanceId, IllegalState, InconsistentGroupProtocol
-from eoslog.session.heartbeats import Heartbeats
+from eoslog.session.heartbeats import Heartbeats, host_name
 from eoslog.session.positions import GroupMetadata
 from eoslog.session.serializers import check_callable
 from eoslog.session.session import Session
-from eoslog.state.group_entries import LONGEST_HOST, GroupMember
+from eoslog.state.group_entries import GroupMember
 from eoslog.state.group_members import ChangeGroup, plan_group_change
 from eoslog.state.groups import EMPTY_GROUP, static_member
 from eoslog.state.names import PartitionId, TopicPartition, check_id
@@ -195,7 +194,7 @@ class Membership:
             topics=topics,
             group_instance_id=self.group_instance_id,
             client_id=self._client_id,
-            host=_host_name(),
+            host=host_name(),
         )
         self._append(joined=me, left=silent)
 
@@ -224,11 +223,6 @@ class Membership:
             return state.groups.get(self._group_id, EMPTY_GROUP)
 
         return self._store.read(snapshot, refresh=False)
-
-
-def _host_name() -> str:
-    """Return the name of this host in ASCII. A system may have a name of any bytes."""
-    return socket.gethostname().encode("ascii", "replace").decode()[:LONGEST_HOST]
 
 
 @dataclass

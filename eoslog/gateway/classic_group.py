@@ -104,6 +104,11 @@ class ClassicGroup:
         return not self._members and not self._members.pending
 
     @property
+    def size(self) -> int:
+        """Return the bytes of metadata and assignments that the group keeps."""
+        return sum(len(each.assignment) + sum(map(len, each.protocols.values())) for each in self._members)
+
+    @property
     def next_deadline_ms(self) -> int | None:
         """Return the time at which ``advance`` must be called; None if time changes nothing."""
         phases = (self._join_deadline_ms, self._sync_deadline_ms)

@@ -74,6 +74,7 @@ class Connection:
         """True if all requests that wait for answers are produce requests."""
         self._reading: asyncio.Task[None] | None = None
         self._peer = writer.get_extra_info("peername")
+        self._client_host = f"/{self._peer[0]}" if self._peer else ""
 
     async def finish(self) -> None:
         """Read no further request, and wait until the requests that were read have their answers."""
@@ -110,7 +111,7 @@ class Connection:
         frame, lease = await self._next_frame()
         try:
             try:
-                request = decode_request(frame)
+                request = decode_request(frame, self._client_host)
             except (MalformedRequest, UnsupportedRequest) as error:
                 raise self._refusal(str(error)) from None
             is_produce = request.api.key is ApiKey.PRODUCE

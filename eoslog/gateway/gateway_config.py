@@ -38,5 +38,10 @@ class GatewayConfig:
     """A connection without requests is closed after this time (Kafka's ``connections.max.idle.ms``)."""
     frame_timeout_ms: int = 30_000
     """A connection is closed if the rest of a request, or the taking of an answer, takes longer (ms)."""
+    group_bytes: int = 64 << 20
+    """The memory for the members of all groups together."""
+    group_initial_rebalance_delay_ms: int = 3_000
+    """How long an empty group waits for more members before its first generation (ms; Kafka's
+    ``group.initial.rebalance.delay.ms``)."""
     append_timeout_ms: int = 60_000
     """Batches whose append has failed for this long get an error (ms)."""

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError
 from eoslog.gateway.error_codes import coordinator_code
+from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.protocol import Request
 from eoslog.session.session import Session
@@ -124,9 +125,10 @@ def check_names(offsets: GroupOffsets) -> None:
 class GroupOffsetRequests:
     """Answers requests for the offsets of groups outside of transactions."""
 
-    def __init__(self, store: Session, topics: KnownTopics, executor: Executor) -> None:
+    def __init__(self, store: Session, topics: KnownTopics, groups: GroupCoordinator, executor: Executor) -> None:
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._executor = executor
 
     async def commit(self, request: Request) -> Any:
@@ -136,9 +138,12 @@ class GroupOffsetRequests:
         code = ErrorCode.none
         if offsets is not None:
             try:
+                offsets = self._groups.by_coordinator(offsets, in_transaction=False)
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, offsets)
+            except GroupRefusal as error:
+                code = error.code
             except EosLogError as error:
-                code = coordinator_code(error)
+                code = self._groups.code_of_commit(offsets, coordinator_code(error))
         return given.answer(request, "OffsetCommit", code)
 
     def _commit(self, offsets: GroupOffsets) -> None:

@@ -29,6 +29,12 @@ class ApiKey(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -39,6 +45,8 @@ class ApiKey(IntEnum):
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    DELETE_GROUPS = 42
+    OFFSET_DELETE = 47
 
 
 VERSIONS: Mapping[ApiKey, range] = {
@@ -51,7 +59,14 @@ VERSIONS: Mapping[ApiKey, range] = {
     # Version 10 has topic ids, in this request and the next one.
     ApiKey.OFFSET_COMMIT: range(2, 10),
     ApiKey.OFFSET_FETCH: range(1, 10),
+    # Version 6 is for share groups.
     ApiKey.FIND_COORDINATOR: range(6),
+    ApiKey.JOIN_GROUP: range(10),
+    ApiKey.HEARTBEAT: range(5),
+    ApiKey.LEAVE_GROUP: range(6),
+    ApiKey.SYNC_GROUP: range(6),
+    ApiKey.DESCRIBE_GROUPS: range(7),
+    ApiKey.LIST_GROUPS: range(6),
     ApiKey.API_VERSIONS: range(5),
     ApiKey.CREATE_TOPICS: range(2, 8),
     ApiKey.DELETE_TOPICS: range(1, 7),
@@ -63,6 +78,8 @@ VERSIONS: Mapping[ApiKey, range] = {
     ApiKey.END_TXN: range(6),
     ApiKey.TXN_OFFSET_COMMIT: range(6),
     ApiKey.DESCRIBE_CONFIGS: range(1, 5),
+    ApiKey.DELETE_GROUPS: range(3),
+    ApiKey.OFFSET_DELETE: range(1),
 }
 _FIRST_WITH_FEATURES = 3
 _TRANSACTION_VERSION = "transaction.version"
@@ -131,13 +148,15 @@ class Request:
     client_id: str | None
     message: Any
     """An object of kio's class of this request. Its byte fields are views of the frame."""
+    client_host: str = ""
+    """The address of the client's machine, as Kafka writes it."""
 
     def encoded(self, response: Any) -> bytes:
         """Return the frame of the answer to this request."""
         return self.api.encoded(self.correlation_id, response)
 
 
-def decode_request(content: bytes | bytearray) -> Request:
+def decode_request(content: bytes | bytearray, client_host: str = "") -> Request:
     """Return the request of a frame.
 
     A request for the versions of requests may have any version: its answer says which ones there are (KIP-511).
@@ -159,7 +178,7 @@ def decode_request(content: bytes | bytearray) -> Request:
     found = api(key, version)
     frame = Frame(memoryview(content))
     header = decode(found.request.__header_schema__, frame)
-    return Request(found, correlation_id, header.client_id, decode(found.request, frame))
+    return Request(found, correlation_id, header.client_id, decode(found.request, frame), client_host)
 
 
 def supported_versions(request: Request) -> Any:

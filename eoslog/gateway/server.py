@@ -15,7 +15,9 @@ from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
 from eoslog.gateway.fetch import Fetch
 from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.group_offsets import GroupOffsetRequests
+from eoslog.gateway.group_requests import GroupRequests
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.log_follower import LogFollower
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
@@ -66,10 +68,14 @@ class Gateway:
             answers=self._responses,
             executor=self._executor,
         )
-        topics = Topics(store, config, known, executor=self._executor, advertised=advertised)
+        self._groups = GroupCoordinator(store, config, executor=self._coordinators, advertised=advertised)
+        topics = Topics(store, config, known, executor=self._executor, advertised=advertised, groups=self._groups)
         offsets = Offsets(store, known, self._executor)
-        groups = GroupOffsetRequests(store, known, self._coordinators)
-        transactions = Transactions(store, known, executor=self._coordinators, appended=self._follower.appended)
+        groups = GroupRequests(store, self._groups, self._coordinators)
+        group_offsets = GroupOffsetRequests(store, known, self._groups, self._coordinators)
+        transactions = Transactions(
+            store, known, groups=self._groups, executor=self._coordinators, appended=self._follower.appended
+        )
         self._answers: dict[ApiKey, Callable[[Request], Awaitable[Any]]] = {
             ApiKey.METADATA: topics.metadata,
             ApiKey.CREATE_TOPICS: topics.create,
@@ -83,8 +89,16 @@ class Gateway:
             ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
             ApiKey.TXN_OFFSET_COMMIT: transactions.commit_offsets,
             ApiKey.END_TXN: transactions.end,
-            ApiKey.OFFSET_COMMIT: groups.commit,
-            ApiKey.OFFSET_FETCH: groups.fetch,
+            ApiKey.OFFSET_COMMIT: group_offsets.commit,
+            ApiKey.OFFSET_FETCH: group_offsets.fetch,
+            ApiKey.JOIN_GROUP: groups.join,
+            ApiKey.HEARTBEAT: groups.heartbeat,
+            ApiKey.LEAVE_GROUP: groups.leave,
+            ApiKey.SYNC_GROUP: groups.sync,
+            ApiKey.DESCRIBE_GROUPS: groups.describe,
+            ApiKey.LIST_GROUPS: groups.list,
+            ApiKey.DELETE_GROUPS: groups.delete,
+            ApiKey.OFFSET_DELETE: groups.delete_offsets,
             ApiKey.API_VERSIONS: _versions,
         }
         produce = Produce(config, known, self._queue, cache=cache, rows=self._rows, executor=self._executor)
@@ -100,6 +114,7 @@ class Gateway:
         """Serve the clients that connect to a socket until ``stop`` is set."""
         server = await asyncio.start_server(self._connected, sock=listening, limit=READ_AHEAD, backlog=_BACKLOG)
         background = [asyncio.create_task(self._queue.run()), asyncio.create_task(self._follower.run())]
+        background.append(asyncio.create_task(self._groups.run()))
         stopped = asyncio.create_task(stop.wait())
         try:
             ready()
@@ -123,6 +138,7 @@ class Gateway:
 
     async def _finish(self) -> None:
         """Answer the requests that were read, so that clients repeat fewer of them."""
+        await self._groups.close()
         finishing = [asyncio.create_task(each.finish()) for each in self._connections.values()]
         if finishing:
             await asyncio.wait(finishing, timeout=_GRACE_S)

@@ -13,10 +13,11 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.admin.admin import Admin
 from eoslog.admin.topic_admin import kafka_spelling
-from eoslog.errors import EosLogError, InvalidTopic, TopicAlreadyExists
+from eoslog.errors import EosLogError, InvalidTopic, NotCoordinator, TopicAlreadyExists
 from eoslog.gateway.addresses import Address
-from eoslog.gateway.error_codes import error_code
+from eoslog.gateway.error_codes import coordinator_code, error_code
 from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.offsets import LEADER_EPOCH
 from eoslog.gateway.protocol import Request
@@ -56,7 +57,14 @@ class Topics:
     """Answers requests for topics."""
 
     def __init__(
-        self, store: Session, config: GatewayConfig, topics: KnownTopics, *, executor: Executor, advertised: Address
+        self,
+        store: Session,
+        config: GatewayConfig,
+        topics: KnownTopics,
+        *,
+        executor: Executor,
+        advertised: Address,
+        groups: GroupCoordinator,
     ) -> None:
         """
         Args:
@@ -68,6 +76,7 @@ class Topics:
         self._topics = topics
         self._executor = executor
         self._advertised = advertised
+        self._groups = groups
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -94,24 +103,40 @@ class Topics:
         )
 
     async def coordinator(self, request: Request) -> Any:
-        """Answer FindCoordinator: this gateway coordinates all groups and transactional ids."""
+        """Answer FindCoordinator: this gateway coordinates all groups and transactional ids.
+
+        The exception is a group whose members use another gateway.
+        """
         message = request.message
+        kind = getattr(message, "key_type", _GROUP)
+        keys = getattr(message, "coordinator_keys", None)
+        if keys is None:
+            return request.api.response(**await self._coordinator_of(kind, message.key))
+        return request.api.response(
+            coordinators=tuple(
+                [request.api.part("Coordinator", key=key, **await self._coordinator_of(kind, key)) for key in keys]
+            )
+        )
+
+    async def _coordinator_of(self, kind: int, key: str) -> dict[str, Any]:
         code, reason = ErrorCode.none, None
-        if getattr(message, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
-            code, reason = ErrorCode.invalid_request, "only groups and transactional ids have coordinators"
-        found = {
+        try:
+            if kind == _GROUP:
+                await self._groups.check_coordinator(key)
+            elif kind != _TRANSACTION:
+                code, reason = ErrorCode.invalid_request, "only groups and transactional ids have coordinators"
+        except NotCoordinator as error:
+            # The client asks again, until it may join here.
+            code, reason = ErrorCode.coordinator_not_available, str(error)
+        except EosLogError as error:
+            code, reason = coordinator_code(error), str(error)
+        return {
             "node_id": NODE,
             "host": self._advertised.host,
             "port": self._advertised.port,
             "error_code": code,
             "error_message": reason,
         }
-        keys = getattr(message, "coordinator_keys", None)
-        if keys is None:
-            return request.api.response(**found)
-        return request.api.response(
-            coordinators=tuple(request.api.part("Coordinator", key=key, **found) for key in keys)
-        )
 
     async def _requested(self, request: Request, wanted: Any) -> Any:
         name: str | None = wanted.name

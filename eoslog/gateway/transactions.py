@@ -21,6 +21,7 @@ from eoslog.errors import (
     ProducerFenced,
 )
 from eoslog.gateway.error_codes import coordinator_code
+from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
 from eoslog.gateway.group_offsets import check_names, given_offsets
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.protocol import ApiKey, Request
@@ -74,7 +75,13 @@ class Transactions:
     """Answers requests for transactions."""
 
     def __init__(
-        self, store: Session, topics: KnownTopics, *, executor: Executor, appended: Callable[[], object]
+        self,
+        store: Session,
+        topics: KnownTopics,
+        *,
+        groups: GroupCoordinator,
+        executor: Executor,
+        appended: Callable[[], object],
     ) -> None:
         """
         Args:
@@ -82,6 +89,7 @@ class Transactions:
         """
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._executor = executor
         self._appended = appended
 
@@ -169,13 +177,20 @@ class Transactions:
         code = ErrorCode.none
         given = await given_offsets(self._topics, message)
         if given.offsets is not None:
+            try:
+                offsets = self._groups.by_coordinator(given.offsets, in_transaction=True)
+            except GroupRefusal as error:
+                return given.answer(request, "TxnOffsetCommit", error.code)
+            except EosLogError as error:
+                return given.answer(request, "TxnOffsetCommit", coordinator_code(error))
             code = await self._add(
                 request,
                 message.transactional_id,
                 ProducerIdentity(message.producer_id, message.producer_epoch),
-                offsets=given.offsets,
+                offsets=offsets,
                 may_begin=not _has_version_1(request),
             )
+            code = self._groups.code_of_commit(offsets, code)
         return given.answer(request, "TxnOffsetCommit", code)
 
     async def _add(

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Iterable
 
 from eoslog.arguments import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS
+from eoslog.state.group_entries import LONGEST_HOST
 from eoslog.storage.object_store import ObjectStore
 
 _DIRECTORY = "__consumer_groups"
+
+
+def host_name() -> str:
+    """Return the name of this host in ASCII. A system may have a name of any bytes."""
+    return socket.gethostname().encode("ascii", "replace").decode()[:LONGEST_HOST]
 
 
 class Heartbeats:

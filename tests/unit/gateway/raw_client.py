@@ -70,11 +70,11 @@ class Running:
 
 
 @contextmanager
-def running(store: Store, **settings: Any) -> Iterator[Running]:
+def running(store: Store, *, port: int = 0, **settings: Any) -> Iterator[Running]:
     """Run a gateway in front of a store."""
     store.read(lambda state, slot: None)
     config = GatewayConfig(**{"linger_ms": 0, **settings})
-    with listening_socket(Address("127.0.0.1", 0)) as listening:
+    with listening_socket(Address("127.0.0.1", port)) as listening:
         found = Running(Gateway(store, config, Address("127.0.0.1", listening.getsockname()[1])), listening).start()
         try:
             yield found

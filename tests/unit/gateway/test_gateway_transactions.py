@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,15 +16,13 @@ from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId
 from eoslog.store import Store
+from tests.unit.gateway.group_clients import commit_plainly, fetch_offsets
 from tests.unit.gateway.raw_client import (
     Client,
     Producer,
     Transactional,
     batch,
-    codes_of,
     fetch,
-    offsets_of,
-    part,
     produce,
     running,
     values_of,
@@ -508,43 +505,6 @@ def test_additions_whose_answer_was_lost_are_repeated_at_another_gateway(
 
 
 # Offsets of groups
-
-
-def commit_plainly(client: Client, *offsets: tuple[int, int], version: int = 8, group_id: str = "g") -> dict[int, Any]:
-    key = ApiKey.OFFSET_COMMIT
-    values: dict[str, Any] = {
-        "group_id": group_id,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "topics": (offsets_of(key, version, "OffsetCommitRequest", offsets),),
-    }
-    if version <= 4:
-        values["retention_time"] = timedelta(milliseconds=-1)
-    if version >= 7:
-        values["group_instance_id"] = None
-    return codes_of(client.call(key, version, **values))
-
-
-def fetch_offsets(
-    client: Client, *partitions: int, version: int = 9, group_id: str = "g", stable: bool = False
-) -> tuple[ErrorCode, dict[int, tuple[int, str | None, ErrorCode]]]:
-    """Return the code, and for each partition its offset, metadata and code. Without partitions: those of the group."""
-    key = ApiKey.OFFSET_FETCH
-    name = "OffsetFetchRequestTopics" if version >= 8 else "OffsetFetchRequestTopic"
-    topics = (part(key, version, name, name="t", partition_indexes=partitions),) if partitions else None
-    values: dict[str, Any] = {"require_stable": stable} if version >= 7 else {}
-    if version < 8:
-        values |= {"group_id": group_id, "topics": topics}
-    else:
-        group = {"group_id": group_id, "topics": topics} | ({"member_id": None} if version >= 9 else {})
-        values["groups"] = (part(key, version, "OffsetFetchRequestGroup", **group),)
-    answer = client.call(key, version, **values)
-    found = answer.groups[0] if version >= 8 else answer
-    return getattr(found, "error_code", NONE), {
-        each.partition_index: (each.committed_offset, each.metadata, each.error_code)
-        for topic in found.topics
-        for each in topic.partitions
-    }
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.OFFSET_COMMIT])

@@ -1,0 +1,468 @@
+"""The coordinator of groups whose members speak Kafka's classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
+
+The members are in memory (``classic_group``). In the log the gateway itself is the group's only member. It joins anew
+for each generation before its members learn of the generation. Offsets that members commit carry the gateway's
+membership and the generation. So the log refuses offsets of an earlier generation, and all offsets of a gateway that
+another one has replaced.
+
+A gateway that ends leaves its groups. If one is killed, the gateway that is started at its address replaces it at once.
+Any other gateway replaces it when its heartbeat is older than ``_SESSION_TIMEOUT_MS``. Then the clients join again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from eoslog.errors import EosLogError, InconsistentGroupProtocol, InvalidTopic, NotCoordinator, RetriableError
+from eoslog.gateway.addresses import Address
+from eoslog.gateway.classic_group import ClassicGroup, GroupSettings
+from eoslog.gateway.classic_requests import GroupState, JoinAnswer, JoinRequest, MemberIdentity, SyncAnswer, SyncRequest
+from eoslog.gateway.error_codes import coordinator_code
+from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.session.heartbeats import Heartbeats, host_name
+from eoslog.session.session import Session
+from eoslog.state.group_entries import GroupMember, GroupOffsets
+from eoslog.state.group_members import ChangeGroup
+from eoslog.state.groups import EMPTY_GROUP, is_from_outside
+from eoslog.state.names import check_id, check_topic_name
+from eoslog.state.store_state import Member
+from eoslog.storage.environment import Backoff
+
+_SESSION_TIMEOUT_MS = 30_000
+"""Another gateway may replace a gateway whose heartbeat is older than this (ms)."""
+_HEARTBEAT_MS = _SESSION_TIMEOUT_MS // 3
+_CLIENT_ID = "eoslog gateway"
+_RETRIES = Backoff(first_ms=100, longest_ms=2_000)
+_GRACE_S = 5.0
+"""The time that a gateway has to leave its groups when it ends (s)."""
+_logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class GroupRefusal(Exception):
+    """A request for a group is refused with a code of Kafka's protocol."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(eq=False)
+class _Coordinated:
+    """A group that this gateway coordinates, or will coordinate when its first generation is in the log."""
+
+    group_id: str
+    group: ClassicGroup
+    heartbeats: Heartbeats
+    member_id: str
+    """The id of the gateway's membership in the log."""
+    replaced: tuple[str, ...]
+    """The memberships of other gateways that end when this one begins."""
+    has_joined: bool = False
+    """True if the log has the membership."""
+    work: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+class GroupCoordinator:
+    """Coordinates the groups of a gateway's clients. All methods run in the gateway's event loop."""
+
+    def __init__(self, store: Session, config: GatewayConfig, *, executor: Executor, advertised: Address) -> None:
+        """
+        Args:
+            advertised: the address at which clients reach the gateway.
+        """
+        self._store = store
+        self._most_bytes = config.group_bytes
+        self._settings = GroupSettings(initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms)
+        self._executor = executor
+        self._address = str(advertised)
+        self._host = host_name()
+        self._groups: dict[str, _Coordinated] = {}
+        self._looked_ms: dict[str, int] = {}
+        """When this gateway last looked for the heartbeats of another one, by group."""
+        self._is_ending = False
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
+        """Join a group. The answer comes when the log has the generation.
+
+        Raises:
+            GroupRefusal: this gateway cannot coordinate the group.
+            EosLogError: the store does not answer.
+        """
+        coordinated = await self._coordinated(group_id)
+        size = sum(len(metadata) for _, metadata in request.protocols)
+        if sum(each.group.size for each in self._groups.values()) + size > self._most_bytes:
+            raise GroupRefusal(ErrorCode.group_max_size_reached, "the groups of this gateway have no memory left")
+        return await self._asked(coordinated, partial(coordinated.group.join, request, self._now_ms()))
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
+        """Wait for the assignment of a member, or give the assignments of all.
+
+        Raises:
+            GroupRefusal
+        """
+        coordinated = self._known(group_id)
+        return await self._asked(coordinated, partial(coordinated.group.sync, request, self._now_ms()))
+
+    def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
+        """Note that a member is alive. Raises: GroupRefusal"""
+        coordinated = self._known(group_id)
+        code = coordinated.group.heartbeat(member, self._now_ms())
+        self._settle(coordinated)
+        return code
+
+    def leave(self, group_id: str, members: list[MemberIdentity]) -> list[ErrorCode]:
+        """Let members leave, and return the outcome for each. Raises: GroupRefusal"""
+        coordinated = self._known(group_id)
+        found = coordinated.group.leave(members, self._now_ms())
+        self._settle(coordinated)
+        return [code for _, code in found]
+
+    def by_coordinator(self, offsets: GroupOffsets, *, in_transaction: bool) -> GroupOffsets:
+        """Return offsets as the log takes them: those of a member with the membership of this gateway.
+
+        The log itself answers for a group without members, as Kafka's coordinator would.
+
+        Raises:
+            GroupRefusal: the member may not commit.
+            NotCoordinator: another gateway coordinates the group.
+        """
+        if is_from_outside(offsets):
+            return offsets
+        self._check_not_ending()
+        coordinated = self._groups.get(offsets.group)
+        if coordinated is None:
+            self.coordinated(offsets.group)
+            return offsets
+        member = MemberIdentity(
+            member_id=offsets.member_id,
+            group_instance_id=offsets.group_instance_id,
+            generation=offsets.generation,
+        )
+        code = coordinated.group.check_commit(member, self._now_ms(), in_transaction=in_transaction)
+        self._settle(coordinated)
+        if code is not ErrorCode.none:
+            raise GroupRefusal(code, f"a member of group {offsets.group!r} may not commit: {code.name}")
+        return offsets.model_copy(update={"member_id": coordinated.member_id, "group_instance_id": None})
+
+    def code_of_commit(self, offsets: GroupOffsets, code: ErrorCode) -> ErrorCode:
+        """Return the code for a commit that the log has refused.
+
+        If the log does not know the membership of this gateway, the gateway no longer coordinates the group.
+        """
+        coordinated = self._groups.get(offsets.group)
+        is_own = coordinated is not None and coordinated.member_id == offsets.member_id
+        if coordinated is None or not is_own or code is not ErrorCode.unknown_member_id:
+            return code
+        self._drop(coordinated, ErrorCode.not_coordinator)
+        return ErrorCode.not_coordinator
+
+    async def check_coordinator(self, group_id: str) -> None:
+        """Check that this gateway coordinates a group, or would.
+
+        Raises:
+            NotCoordinator: another gateway does, and its heartbeat is not silent.
+            EosLogError: the store does not answer, or the group's id is none.
+        """
+        check_id("group id", group_id)
+        if group_id in self._groups:
+            return
+        if not self._others(self._store.known_state.groups.get(group_id, EMPTY_GROUP).members):
+            return
+        now_ms = self._now_ms()
+        looks = now_ms - self._looked_ms.get(group_id, -_HEARTBEAT_MS) >= _HEARTBEAT_MS
+        if looks:
+            self._looked_ms[group_id] = now_ms
+
+        def check() -> None:
+            others = self._others(self._members(group_id))
+            if others and not (looks and others.keys() <= self._heartbeats(group_id).silent(others)):
+                raise self._elsewhere(group_id, others)
+
+        await self._run(check)
+        self._looked_ms.pop(group_id, None)
+
+    def coordinated(self, group_id: str) -> ClassicGroup | None:
+        """Return a group that this gateway coordinates; None if it coordinates none of this name.
+
+        Raises:
+            NotCoordinator: another gateway does.
+        """
+        found = self._groups.get(group_id)
+        if found is None:
+            others = self._others(self._store.known_state.groups.get(group_id, EMPTY_GROUP).members)
+            if others:
+                raise self._elsewhere(group_id, others)
+        return None if found is None else found.group
+
+    async def run(self) -> None:
+        """Write heartbeats, and end the groups that other gateways have taken, until the task is canceled."""
+        while True:
+            await asyncio.sleep(_HEARTBEAT_MS / 1000)
+            joined = [each for each in self._groups.values() if each.has_joined]
+            outcomes = await asyncio.gather(*map(self._keep_alive, joined), return_exceptions=True)
+            for each, outcome in zip(joined, outcomes, strict=True):
+                if isinstance(outcome, EosLogError):
+                    _logger.warning("%s: group %r has no new heartbeat: %s", self._store.url, each.group_id, outcome)
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+
+    async def _keep_alive(self, coordinated: _Coordinated) -> None:
+        def put() -> None:
+            coordinated.heartbeats.put(coordinated.member_id, _SESSION_TIMEOUT_MS)
+            self._store.read(lambda state, slot: None)
+
+        await self._run(put)
+        if coordinated.has_joined and coordinated.work is None and self._generation(coordinated) is None:
+            self._drop(coordinated, ErrorCode.not_coordinator)
+
+    async def close(self) -> None:
+        """Answer all waiting members, and leave the groups in the log, so that another gateway may coordinate them."""
+        self._is_ending = True
+        groups = list(self._groups.values())
+        for each in groups:
+            self._drop(each, ErrorCode.not_coordinator)
+        leaving = [asyncio.create_task(self._leave(each)) for each in groups]
+        if leaving:
+            await asyncio.wait(leaving, timeout=_GRACE_S)
+        for task in leaving:
+            task.cancel()
+
+    async def _leave(self, coordinated: _Coordinated) -> None:
+        if coordinated.work is not None:
+            await asyncio.wait([coordinated.work])
+        if coordinated.has_joined:
+            try:
+                await self._release(coordinated)
+            except EosLogError as error:
+                _logger.warning("%s: group %r is not released: %s", self._store.url, coordinated.group_id, error)
+
+    def _known(self, group_id: str) -> _Coordinated:
+        """Raises: GroupRefusal"""
+        found = self._groups.get(group_id)
+        if found is None:
+            self._check_not_ending()
+            # A client that gets this code joins again. Then the log says whether this gateway may coordinate the group.
+            raise GroupRefusal(ErrorCode.unknown_member_id, f"group {group_id!r} has no such member")
+        return found
+
+    def _check_not_ending(self) -> None:
+        if self._is_ending:
+            raise GroupRefusal(ErrorCode.not_coordinator, "this gateway ends")
+
+    async def _coordinated(self, group_id: str) -> _Coordinated:
+        """Return a group that this gateway coordinates, or begin to.
+
+        Raises:
+            GroupRefusal, EosLogError
+        """
+        self._check_not_ending()
+        found = self._groups.get(group_id)
+        if found is not None:
+            return found
+        replaced = await self._run(lambda: self._replaced(group_id))
+        self._check_not_ending()
+        # The request of another client may have begun since.
+        return self._groups.setdefault(
+            group_id,
+            _Coordinated(
+                group_id,
+                ClassicGroup(group_id, settings=self._settings, new_id=self._store.environment.new_id),
+                self._heartbeats(group_id),
+                self._store.environment.new_id(),
+                replaced,
+            ),
+        )
+
+    def _replaced(self, group_id: str) -> tuple[str, ...]:
+        """Return the memberships of gateways that this one replaces.
+
+        Raises:
+            InconsistentGroupProtocol: the group has consumers of eoslog.
+            NotCoordinator: another gateway is alive.
+        """
+        members = self._members(group_id)
+        if any(member.address is None for member in members.values()):
+            raise InconsistentGroupProtocol(
+                f"group {group_id!r} has consumers of eoslog, so clients of Kafka's protocol cannot join it"
+            )
+        others = self._others(members)
+        if others and not others.keys() <= self._heartbeats(group_id).silent(others):
+            raise self._elsewhere(group_id, others)
+        return tuple(members)
+
+    def _members(self, group_id: str) -> Mapping[str, Member]:
+        """Return the members of a group in the newest state."""
+        return self._store.read(lambda state, slot: state.groups.get(group_id, EMPTY_GROUP).members)
+
+    def _others(self, members: Mapping[str, Member]) -> dict[str, Member]:
+        """Return the gateways among members that were not started at the address of this one.
+
+        Two processes cannot listen at one address. So one that did has ended.
+        """
+        return {
+            member_id: member
+            for member_id, member in members.items()
+            if member.address is not None and (member.host, member.address) != (self._host, self._address)
+        }
+
+    @staticmethod
+    def _elsewhere(group_id: str, others: dict[str, Member]) -> NotCoordinator:
+        told = ", ".join(f"{member.address} on {member.host}" for member in others.values())
+        return NotCoordinator(
+            f"the gateway at {told} coordinates group {group_id!r}. All clients of a group use the same gateway"
+        )
+
+    async def _asked(self, coordinated: _Coordinated, ask: Callable[[Callable[[T], object]], object]) -> T:
+        """Ask the group, and wait for its answer."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def respond(found: T) -> None:
+            # A client that has closed its connection does not wait any more.
+            if not answer.done():
+                answer.set_result(found)
+
+        ask(respond)
+        self._settle(coordinated)
+        return await answer
+
+    def _settle(self, coordinated: _Coordinated) -> None:
+        """Do what the last request or the time has made necessary."""
+        if self._groups.get(coordinated.group_id) is not coordinated:
+            return
+        if coordinated.timer is not None:
+            coordinated.timer.cancel()
+            coordinated.timer = None
+        deadline_ms = coordinated.group.next_deadline_ms
+        if coordinated.work is None and self._next_step(coordinated) is not None:
+            coordinated.work = asyncio.create_task(self._work(coordinated))
+        if deadline_ms is not None:
+            pause_ms = max(1, deadline_ms - self._now_ms())
+            coordinated.timer = asyncio.get_running_loop().call_later(pause_ms / 1000, self._advance, coordinated)
+        elif coordinated.work is None and coordinated.group.is_unused:
+            del self._groups[coordinated.group_id]
+
+    def _advance(self, coordinated: _Coordinated) -> None:
+        coordinated.group.advance(self._now_ms())
+        self._settle(coordinated)
+
+    def _next_step(self, coordinated: _Coordinated) -> Callable[[_Coordinated], Awaitable[None]] | None:
+        """Return what has to be put into the log; None if the log is as it should be."""
+        if coordinated.group.needs_generation:
+            return self._begin_generation
+        if coordinated.has_joined and coordinated.group.state is GroupState.EMPTY:
+            return self._release
+        return None
+
+    async def _work(self, coordinated: _Coordinated) -> None:
+        """Put changes of the group into the log, one after the other."""
+        failures = 0
+        while self._groups.get(coordinated.group_id) is coordinated:
+            step = self._next_step(coordinated)
+            if step is None:
+                break
+            try:
+                await step(coordinated)
+                failures = 0
+            except (InconsistentGroupProtocol, NotCoordinator):
+                # Another gateway or a consumer has joined since. When the clients join again, they learn who.
+                self._drop(coordinated, ErrorCode.not_coordinator)
+            except RetriableError as error:
+                failures += 1
+                _logger.warning("%s: group %r is not in the log: %s", self._store.url, coordinated.group_id, error)
+                await asyncio.sleep(_RETRIES.pause_ms(failures) / 1000)
+            except Exception as error:
+                _logger.exception("group %r is not in the log", coordinated.group_id)
+                code = coordinator_code(error) if isinstance(error, EosLogError) else ErrorCode.unknown_server_error
+                self._drop(coordinated, code)
+        coordinated.work = None
+        self._settle(coordinated)
+
+    async def _begin_generation(self, coordinated: _Coordinated) -> None:
+        topics = coordinated.group.subscribed_topics
+        member = GroupMember(
+            member_id=coordinated.member_id,
+            topics=tuple(sorted(filter(_is_topic_name, topics))),
+            client_id=_CLIENT_ID,
+            host=self._host,
+            address=self._address,
+        )
+
+        def put() -> None:
+            if not coordinated.has_joined:
+                coordinated.heartbeats.put(coordinated.member_id, _SESSION_TIMEOUT_MS)
+            self._store.append(
+                ChangeGroup(
+                    coordinated.group_id,
+                    self._store.now_ms(),
+                    joined=member,
+                    only_if_member=coordinated.has_joined,
+                    left=coordinated.replaced,
+                )
+            )
+            self._store.environment.reached("gateway.group.joined")
+
+        await self._run(put)
+        generation = self._generation(coordinated)
+        if generation is None:
+            self._drop(coordinated, ErrorCode.not_coordinator)
+            return
+        coordinated.has_joined = True
+        coordinated.replaced = ()
+        if coordinated.group.subscribed_topics == topics:
+            coordinated.group.begin_generation(generation, self._now_ms())
+
+    def _generation(self, coordinated: _Coordinated) -> int | None:
+        """Return the group's generation in the log; None if this gateway is not its member."""
+        found = self._store.known_state.groups.get(coordinated.group_id, EMPTY_GROUP)
+        return found.generation if coordinated.member_id in found.members else None
+
+    async def _release(self, coordinated: _Coordinated) -> None:
+        """Leave the group in the log."""
+        member_id = coordinated.member_id
+
+        def put() -> None:
+            self._store.append(ChangeGroup(coordinated.group_id, self._store.now_ms(), left=(member_id,)))
+            self._store.environment.reached("gateway.group.left")
+            coordinated.heartbeats.delete((member_id,))
+
+        await self._run(put)
+        coordinated.has_joined = False
+        coordinated.member_id = self._store.environment.new_id()
+
+    def _drop(self, coordinated: _Coordinated, code: ErrorCode) -> None:
+        """Coordinate a group no longer, and answer the requests that wait."""
+        if self._groups.get(coordinated.group_id) is coordinated:
+            del self._groups[coordinated.group_id]
+        if coordinated.timer is not None:
+            coordinated.timer.cancel()
+            coordinated.timer = None
+        coordinated.group.close(code)
+
+    def _heartbeats(self, group_id: str) -> Heartbeats:
+        return Heartbeats(self._store.object_store, group_id)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    @staticmethod
+    def _now_ms() -> int:
+        """Return the time of the event loop (ms), by which timers run."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _is_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopic:
+        return False
+    return True

@@ -1,0 +1,340 @@
+"""Requests for groups: those of their members, and those that list, describe and delete groups and their offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from eoslog.admin.admin import Admin
+from eoslog.errors import EosLogError, InvalidRequest, NotCoordinator
+from eoslog.gateway.classic_group import ClassicGroup
+from eoslog.gateway.classic_requests import (
+    NO_GENERATION,
+    GroupDescription,
+    GroupState,
+    JoinRequest,
+    MemberIdentity,
+    SyncRequest,
+)
+from eoslog.gateway.error_codes import coordinator_code
+from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
+from eoslog.gateway.protocol import Request
+from eoslog.session.session import Session
+from eoslog.state.names import TopicPartition, check_id
+from eoslog.state.store_state import Group
+
+_FIRST_WITH_MEMBER_IDS = 4
+"""The first version of JoinGroup in which a member gets its id before it joins (KIP-394)."""
+_FIRST_WITH_NO_PROTOCOL = 7
+"""The first version of JoinGroup whose answer may have null as its protocol."""
+_FIRST_WITH_SKIPPED_ASSIGNMENT = 9
+"""The first version of JoinGroup in which the leader learns that it need not assign (KIP-814)."""
+_FIRST_WITH_PROTOCOL = 5
+"""The first version of SyncGroup that names the protocol (KIP-559)."""
+_FIRST_WITH_MEMBERS = 3
+"""The first version of LeaveGroup that lists members."""
+_FIRST_WITH_NOT_FOUND = 6
+"""The first version of DescribeGroups with an error for a group that does not exist (KIP-1043)."""
+_CLASSIC, _OWN = "classic", "consumer"
+"""The types of groups: members of Kafka's classic protocol, and members of eoslog's, which is like KIP-848's."""
+_CONSUMERS = "consumer"
+"""The protocol type of consumers."""
+T = TypeVar("T")
+
+
+def _refusal(error: EosLogError | GroupRefusal) -> ErrorCode:
+    return error.code if isinstance(error, GroupRefusal) else coordinator_code(error)
+
+
+def _checked_group_id(group_id: str) -> None:
+    """Raises: GroupRefusal"""
+    try:
+        check_id("group id", group_id)
+    except InvalidRequest as error:
+        raise GroupRefusal(ErrorCode.invalid_group_id, str(error)) from None
+
+
+class GroupRequests:
+    """Answers requests for groups."""
+
+    def __init__(self, store: Session, coordinator: GroupCoordinator, executor: Executor) -> None:
+        self._store = store
+        self._admin = Admin(store)
+        self._coordinator = coordinator
+        self._executor = executor
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def join(self, request: Request) -> Any:
+        """Answer JoinGroup."""
+        message = request.message
+        session_timeout_ms = _milliseconds(message.session_timeout)
+        rebalance_timeout = getattr(message, "rebalance_timeout", None)
+        joining = JoinRequest(
+            member_id=message.member_id,
+            group_instance_id=getattr(message, "group_instance_id", None),
+            client_id=request.client_id or "",
+            client_host=request.client_host,
+            protocol_type=message.protocol_type,
+            protocols=tuple((each.name, each.metadata) for each in message.protocols),
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else _milliseconds(rebalance_timeout),
+            needs_member_id=request.api.version >= _FIRST_WITH_MEMBER_IDS,
+            can_skip_assignment=request.api.version >= _FIRST_WITH_SKIPPED_ASSIGNMENT,
+        )
+        try:
+            _checked_group_id(message.group_id)
+            answer = await self._coordinator.join(message.group_id, joining)
+        except (EosLogError, GroupRefusal) as error:
+            return self._joined(request, error_code=_refusal(error), member_id=message.member_id)
+        return self._joined(
+            request,
+            error_code=answer.error,
+            generation_id=answer.generation,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name,
+            leader=answer.leader,
+            skip_assignment=answer.skip_assignment,
+            member_id=answer.member_id,
+            members=tuple(
+                request.api.part(
+                    "JoinGroupResponseMember",
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    metadata=each.metadata,
+                )
+                for each in answer.members
+            ),
+        )
+
+    @staticmethod
+    def _joined(request: Request, **values: Any) -> Any:
+        values = {"generation_id": NO_GENERATION, "leader": "", "members": (), "protocol_name": None} | values
+        if values["protocol_name"] is None and request.api.version < _FIRST_WITH_NO_PROTOCOL:
+            values["protocol_name"] = ""
+        return request.api.response(**values)
+
+    async def sync(self, request: Request) -> Any:
+        """Answer SyncGroup."""
+        message = request.message
+        syncing = SyncRequest(
+            member=_identity(message),
+            needs_protocol=request.api.version >= _FIRST_WITH_PROTOCOL,
+            protocol_type=getattr(message, "protocol_type", None),
+            protocol_name=getattr(message, "protocol_name", None),
+            assignments=tuple((each.member_id, each.assignment) for each in message.assignments),
+        )
+        try:
+            _checked_group_id(message.group_id)
+            answer = await self._coordinator.sync(message.group_id, syncing)
+        except (EosLogError, GroupRefusal) as error:
+            return request.api.response(error_code=_refusal(error), assignment=b"")
+        return request.api.response(
+            error_code=answer.error,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name,
+            assignment=answer.assignment,
+        )
+
+    async def heartbeat(self, request: Request) -> Any:
+        """Answer Heartbeat."""
+        try:
+            _checked_group_id(request.message.group_id)
+            code = self._coordinator.heartbeat(request.message.group_id, _identity(request.message))
+        except GroupRefusal as error:
+            code = error.code
+        return request.api.response(error_code=code)
+
+    async def leave(self, request: Request) -> Any:
+        """Answer LeaveGroup."""
+        message = request.message
+        has_members = request.api.version >= _FIRST_WITH_MEMBERS
+        members = [
+            MemberIdentity(member_id=each.member_id, group_instance_id=getattr(each, "group_instance_id", None))
+            for each in (message.members if has_members else (message,))
+        ]
+        try:
+            _checked_group_id(message.group_id)
+            codes = self._coordinator.leave(message.group_id, members)
+        except GroupRefusal as error:
+            if error.code is not ErrorCode.unknown_member_id or not has_members:
+                return request.api.response(error_code=error.code, members=())
+            codes = [error.code] * len(members)
+        if not has_members:
+            return request.api.response(error_code=codes[0])
+        return request.api.response(
+            error_code=ErrorCode.none,
+            members=tuple(
+                request.api.part(
+                    "MemberResponse",
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    error_code=code,
+                )
+                for each, code in zip(members, codes, strict=True)
+            ),
+        )
+
+    async def list(self, request: Request) -> Any:
+        """Answer ListGroups: the groups of the store, whatever gateway coordinates them."""
+        message = request.message
+        states = {each.casefold() for each in getattr(message, "states_filter", ())}
+        types = {each.casefold() for each in getattr(message, "types_filter", ())}
+        try:
+            groups = await self._run(lambda: self._store.read(lambda state, slot: dict(state.groups)))
+        except EosLogError as error:
+            return request.api.response(error_code=coordinator_code(error), groups=())
+        listed = [self._listed(group_id, group) for group_id, group in sorted(groups.items())]
+        return request.api.response(
+            error_code=ErrorCode.none,
+            groups=tuple(
+                request.api.part(
+                    "ListedGroup", group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind
+                )
+                for group_id, protocol_type, state, kind in listed
+                if (not states or state.casefold() in states) and (not types or kind in types)
+            ),
+        )
+
+    def _listed(self, group_id: str, group: Group) -> tuple[str, str, str, str]:
+        """Return the group's id, protocol type, state and type."""
+        found = _own_group(self._coordinator, group_id)
+        if found is not None:
+            return group_id, found.protocol_type or "", found.state.value, _CLASSIC
+        kind = _OWN if any(member.address is None for member in group.members.values()) else _CLASSIC
+        protocol_type = _CONSUMERS if group.members else ""
+        return group_id, protocol_type, (GroupState.STABLE if group.members else GroupState.EMPTY).value, kind
+
+    async def describe(self, request: Request) -> Any:
+        """Answer DescribeGroups: the members of the groups that this gateway coordinates."""
+        message = request.message
+        try:
+            known = await self._run(lambda: self._store.read(lambda state, slot: dict(state.groups)))
+            code = ErrorCode.none
+        except EosLogError as error:
+            known, code = {}, coordinator_code(error)
+        return request.api.response(
+            groups=tuple(self._described(request, group_id, known.get(group_id), code) for group_id in message.groups)
+        )
+
+    def _described(self, request: Request, group_id: str, known: Group | None, code: ErrorCode) -> Any:
+        state, found, reason = GroupState.DEAD, None, None
+        if code is ErrorCode.none:
+            try:
+                _checked_group_id(group_id)
+                found = self._coordinator.coordinated(group_id)
+                has_own_members = known is not None and any(each.address is None for each in known.members.values())
+                if found is not None:
+                    state = found.state
+                elif known is not None and not has_own_members:
+                    state = GroupState.EMPTY
+                elif request.api.version >= _FIRST_WITH_NOT_FOUND:
+                    code = ErrorCode.group_id_not_found
+                    reason = f"group {group_id} has members of eoslog" if has_own_members else f"no group {group_id}"
+            except (EosLogError, GroupRefusal) as error:
+                code, reason = _refusal(error), str(error)
+        told = None if found is None else found.describe()
+        return request.api.part(
+            "DescribedGroup",
+            error_code=code,
+            error_message=reason,
+            group_id=group_id,
+            group_state=state.value,
+            protocol_type="" if told is None else told.protocol_type,
+            protocol_data="" if told is None else told.protocol_name,
+            members=() if told is None else tuple(_members(request, told)),
+        )
+
+    async def delete(self, request: Request) -> Any:
+        """Answer DeleteGroups."""
+        names = request.message.groups_names
+        codes = [await self._outcome(partial(self._admin.delete_consumer_group, name)) for name in names]
+        return request.api.response(
+            results=tuple(
+                request.api.part("DeletableGroupResult", group_id=name, error_code=code)
+                for name, code in zip(names, codes, strict=True)
+            )
+        )
+
+    async def _outcome(self, work: Callable[[], object]) -> ErrorCode:
+        try:
+            await self._run(work)
+        except EosLogError as error:
+            return coordinator_code(error)
+        return ErrorCode.none
+
+    async def delete_offsets(self, request: Request) -> Any:
+        """Answer OffsetDelete."""
+        message = request.message
+        partitions = [
+            TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions
+        ]
+        code = await self._outcome(partial(self._admin.delete_consumer_group_offsets, message.group_id, partitions))
+        codes = dict.fromkeys(partitions, code)
+        if code in (ErrorCode.unknown_topic_or_partition, ErrorCode.group_subscribed_to_topic):
+            # The log has deleted nothing, and Kafka deletes the other offsets.
+            for each in codes:
+                codes[each] = await self._outcome(
+                    partial(self._admin.delete_consumer_group_offsets, message.group_id, [each])
+                )
+        of_group = (ErrorCode.group_id_not_found, ErrorCode.invalid_request, ErrorCode.coordinator_not_available)
+        whole = next((code for code in codes.values() if code in of_group), ErrorCode.none)
+        return request.api.response(
+            error_code=whole,
+            topics=()
+            if whole is not ErrorCode.none
+            else tuple(
+                request.api.part(
+                    "OffsetDeleteResponseTopic",
+                    name=topic.name,
+                    partitions=tuple(
+                        request.api.part(
+                            "OffsetDeleteResponsePartition",
+                            partition_index=each.partition_index,
+                            error_code=codes[TopicPartition(topic.name, each.partition_index)],
+                        )
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in message.topics
+            ),
+        )
+
+
+def _own_group(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup | None:
+    try:
+        return coordinator.coordinated(group_id)
+    except NotCoordinator:
+        return None
+
+
+def _identity(message: Any) -> MemberIdentity:
+    return MemberIdentity(
+        member_id=message.member_id,
+        group_instance_id=getattr(message, "group_instance_id", None),
+        generation=message.generation_id,
+    )
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return round(duration.total_seconds() * 1000)
+
+
+def _members(request: Request, group: GroupDescription) -> Iterator[Any]:
+    for each in group.members:
+        yield request.api.part(
+            "DescribedGroupMember",
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            member_metadata=each.metadata,
+            member_assignment=each.assignment,
+        )

@@ -98,10 +98,7 @@ def _check_member(draft: Draft, committed: GroupOffsets, partition_ids: Iterable
         raise UnknownMember(
             f"{committed.member_id!r} is not a member of group {committed.group!r}, or no longer. {_POLL_AGAIN}"
         )
-    # The clients of a coordinator have the partitions that one of them assigned in this generation. The log does not
-    # know them, so it cannot tell which ones a client has kept since an older generation.
-    oldest = 0 if member.address is None else group.generation
-    if not oldest <= committed.generation <= group.generation:
+    if not 0 <= committed.generation <= group.generation:
         raise IllegalGeneration(
             f"group {committed.group!r} is at generation {group.generation}, the consumer at {committed.generation}. "
             f"{_POLL_AGAIN}"
@@ -126,7 +123,8 @@ def _check_partition(
             return
     elif committed.generation == group.generation and _owner(group, partition_id) is None:
         # No member has the partition, and none has had it in this generation: a member that loses one, by giving it up
-        # or by leaving, ends the generation.
+        # or by leaving, ends the generation. A coordinator has no partitions, so it commits for its clients in this
+        # generation only. The log does not know which partitions a client has kept since an older one.
         return
     topic = draft.topics.get(partition_id.topic_id)
     name = partition_id.topic_id if topic is None else topic.topic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutations import (
     deletion,
+    group_coordinators,
     producers,
     publication,
     readers,
@@ -30,6 +31,7 @@ MODULES = (
     producers,
     transactions,
     transaction_versions,
+    group_coordinators,
     readers,
     records,
     shared_objects,

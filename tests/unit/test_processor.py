@@ -21,6 +21,7 @@ import pytest
 
 from eoslog import Consumer, ConsumerRecord, Processor, ProcessorOutput, Store, TopicConfig, TopicPartition
 from eoslog.errors import (
+    InconsistentGroupProtocol,
     InvalidOption,
     InvalidProducerEpoch,
     ProducerFenced,
@@ -30,6 +31,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.format.json_values import row_of_json
+from tests.unit.support.groups import coordinate
 from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, FaultyStore, World
 
@@ -283,6 +285,15 @@ def test_a_row_that_the_flush_refuses_is_a_failure_of_its_record_though_the_func
     options = {"dead_letter_topic": "dead", "producer_options": {"staged": False}}
     assert processor(store, wraps, **options).run_available() == RECORDS
     assert values(store, "dead") == [b"3"]
+
+
+def test_a_group_of_kafkas_clients_ends_the_run(store: Store) -> None:
+    coordinate(store)
+
+    with pytest.raises(InconsistentGroupProtocol):
+        processor(store).run()
+
+    assert values(store) == []
 
 
 def test_a_successor_fences_a_processor(store: Store, world: World) -> None:

@@ -8,12 +8,8 @@ from eoslog import errors
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.unit.support.groups import T0, T1, coordinate, generation, member, members, send
+from tests.unit.support.groups import T0, T1, coordinate, generation, heartbeats, member, members, send
 from tests.unit.support.world import World
-
-
-def heartbeats(store: Store) -> list[str]:
-    return [info.path.rpartition("/")[2] for info in store.object_store.list("__consumer_groups/")]
 
 
 def newest_slot(store: Store) -> int:

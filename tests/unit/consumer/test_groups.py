@@ -8,12 +8,8 @@ from eoslog import errors
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import Group, StoreState
 from eoslog.store import Store
-from tests.unit.support.groups import T0, T1, generation, member, members, send
+from tests.unit.support.groups import T0, T1, generation, heartbeats, member, members, send
 from tests.unit.support.world import World
-
-
-def heartbeats(store: Store) -> list[str]:
-    return [info.path.rpartition("/")[2] for info in store.object_store.list("__consumer_groups/")]
 
 
 def test_the_first_member_reads_everything(store: Store, world: World) -> None:

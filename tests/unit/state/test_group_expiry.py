@@ -10,11 +10,11 @@ from eoslog.errors import GroupIdNotFound, GroupNotEmpty, GroupSubscribedToTopic
 from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.state.draft import Draft
 from eoslog.state.expiry import NEVER, OFFSETS_RETENTION_MS
-from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
+from eoslog.state.group_entries import GroupDeleted, GroupMember, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId
 from eoslog.state.pending_offsets import pending_partitions
-from tests.unit.state.histories import NOW_MS, TOPIC_ID, History, joining, offsets_of, planned_expiry
+from tests.unit.state.histories import NOW_MS, TOPIC_ID, History, coordinating, joining, offsets_of, planned_expiry
 from tests.unit.state.test_groups import commit, position
 
 
@@ -37,13 +37,14 @@ def test_offsets_that_are_deleted_are_gone_and_the_group_stays() -> None:
     assert isinstance(history.refused(delete_offsets), InvalidEntry)
 
 
-def test_offsets_of_a_topic_to_which_a_member_subscribes_are_not_deleted() -> None:
+@pytest.mark.parametrize("member", [joining, coordinating])
+def test_offsets_of_a_topic_to_which_a_member_subscribes_are_not_deleted(member: Callable[..., GroupMember]) -> None:
     history = History()
     commit(history, 9)
-    history.change_group(joining("m1"))
+    history.change_group(member("m1"))
 
     assert isinstance(history.refused(delete_offsets), GroupSubscribedToTopic)
-    history.change_group(joining("m1", "another"))
+    history.change_group(member("m1", "another"))
     history.append(delete_offsets)
 
 
@@ -102,9 +103,10 @@ def test_without_members_offsets_and_then_the_group_expire() -> None:
     assert "g" not in history.state.groups
 
 
-def test_offsets_expire_by_the_time_their_group_became_empty() -> None:
+@pytest.mark.parametrize("member", [joining, coordinating])
+def test_offsets_expire_by_the_time_their_group_became_empty(member: Callable[..., GroupMember]) -> None:
     history = History()
-    history.change_group(joining("m1"))
+    history.change_group(member("m1"))
     commit(history, 9, 1, "m1")
     history.now_ms += 10 * OFFSETS_RETENTION_MS
     assert not expire(history)
@@ -118,10 +120,13 @@ def test_offsets_expire_by_the_time_their_group_became_empty() -> None:
     assert "g" not in history.state.groups
 
 
-def test_offsets_of_topics_to_which_no_member_subscribes_any_more_expire_by_their_commit() -> None:
+@pytest.mark.parametrize("member", [joining, coordinating])
+def test_offsets_of_topics_to_which_no_member_subscribes_any_more_expire_by_their_commit(
+    member: Callable[..., GroupMember],
+) -> None:
     history = History()
     commit(history, 9)
-    history.change_group(joining("m1", "another"))
+    history.change_group(member("m1", "another"))
     history.now_ms += OFFSETS_RETENTION_MS
 
     assert expire(history)

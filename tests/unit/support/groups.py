@@ -48,3 +48,8 @@ def generation(store: Store) -> int:
 
 def members(store: Store) -> set[str]:
     return store.read(lambda state, slot: set(state.groups["g"].members))
+
+
+def heartbeats(store: Store) -> list[str]:
+    """The member ids with a heartbeat, in any group."""
+    return [info.path.rpartition("/")[2] for info in store.object_store.list("__consumer_groups/")]

@@ -12,6 +12,7 @@ import pytest
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.log.slot_deletion import delete_old_slots
 from eoslog.maintenance.coordinator import Coordinator
+from tests.unit.support.groups import coordinate
 from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World, at_last_epoch
 from tests.unit.verification.histories import seal, small_history
@@ -161,6 +162,17 @@ def groups_and_ids_that_expired_and_came_back(store: Store, world: World) -> Non
     maintain(store, world, days=9)
 
 
+def groups_whose_gateways_died_and_came_back(store: Store, world: World) -> None:
+    small_history(store)
+    for gateway in ("k1", "k2"):
+        for _ in range(2):
+            coordinate(store, gateway)
+        maintain(store, world, days=1)
+    coordinate(store, "k3")
+    coordinate(store, "k4", left=["k3"])
+    store.log.checkpoint()
+
+
 def topics_of_one_name_again_and_again(store: Store, world: World) -> None:
     for number in range(4):
         store.admin.create_topic("t", partitions=number + 1, config=TopicConfig(segment_batches=2))
@@ -188,6 +200,7 @@ HISTORIES: list[Callable[[Store, World], None]] = [
     partitions_added_within_a_transaction,
     prepared_transactions_of_a_deleted_topic,
     groups_and_ids_that_expired_and_came_back,
+    groups_whose_gateways_died_and_came_back,
     topics_of_one_name_again_and_again,
     transactions_that_timed_out,
 ]

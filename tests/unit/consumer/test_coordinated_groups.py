@@ -73,6 +73,25 @@ def test_a_consumer_that_polls_again_and_again_finds_that_the_coordinator_died(s
     assert 30 <= refused <= 32
 
 
+def test_a_consumer_that_joins_while_a_gateway_does_is_refused_at_its_slot(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = world.process()
+    consumer = late.consumer("g")
+    consumer.subscribe("t")
+    put = late.object_store.put
+
+    def overtaken(path: str, body: bytes) -> None:
+        put(path, body)
+        coordinate(store)
+
+    monkeypatch.setattr(late.object_store, "put", overtaken)
+    with pytest.raises(errors.InconsistentGroupProtocol):
+        consumer.poll(0)
+
+    assert (generation(store), members(store), heartbeats(store)) == (1, {"k1"}, ["k1"])
+
+
 def test_an_evicted_consumer_loses_its_partitions_to_the_other_clients(store: Store, world: World) -> None:
     lost: list[list[TopicPartition]] = []
     consumer = world.process().consumer("g")

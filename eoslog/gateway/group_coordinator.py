@@ -209,21 +209,22 @@ class GroupCoordinator:
         while True:
             await asyncio.sleep(_HEARTBEAT_MS / 1000)
             joined = [each for each in self._groups.values() if each.has_joined]
-            outcomes = await asyncio.gather(*map(self._keep_alive, joined), return_exceptions=True)
-            for each, outcome in zip(joined, outcomes, strict=True):
-                if isinstance(outcome, EosLogError):
-                    _logger.warning("%s: group %r has no new heartbeat: %s", self._store.url, each.group_id, outcome)
-                elif isinstance(outcome, BaseException):
-                    raise outcome
+            if not joined:
+                continue
+            await asyncio.gather(*map(self._keep_alive, joined))
+            try:
+                await self._run(lambda: self._store.read(lambda state, slot: None))
+            except EosLogError as error:
+                _logger.warning("%s: the newest state cannot be read: %s", self._store.url, error)
+            for each in joined:
+                if each.has_joined and each.work is None and self._generation(each) is None:
+                    self._drop(each, ErrorCode.not_coordinator)
 
     async def _keep_alive(self, coordinated: _Coordinated) -> None:
-        def put() -> None:
-            coordinated.heartbeats.put(coordinated.member_id, _SESSION_TIMEOUT_MS)
-            self._store.read(lambda state, slot: None)
-
-        await self._run(put)
-        if coordinated.has_joined and coordinated.work is None and self._generation(coordinated) is None:
-            self._drop(coordinated, ErrorCode.not_coordinator)
+        try:
+            await self._run(lambda: coordinated.heartbeats.put(coordinated.member_id, _SESSION_TIMEOUT_MS))
+        except EosLogError as error:
+            _logger.warning("%s: group %r has no new heartbeat: %s", self._store.url, coordinated.group_id, error)
 
     async def close(self) -> None:
         """Answer all waiting members, and leave the groups in the log, so that another gateway may coordinate them."""

@@ -13,7 +13,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import InconsistentGroupProtocol
+from eoslog.gateway import group_coordinator
 from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.session.heartbeats import Heartbeats
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.store_state import Group
@@ -313,6 +315,23 @@ def test_an_administrator_ends_the_membership_of_a_gateway(store: Store, member:
     assert member.join().error_code is NONE
     assert member.sync({member.member_id: b"all"}).error_code is NONE
     assert member.commit((0, 1)) == {0: NONE}
+
+
+def test_a_gateway_learns_with_its_next_heartbeat_that_it_was_replaced(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_coordinator, "_HEARTBEAT_MS", 20)
+    with running(store, group_initial_rebalance_delay_ms=0) as gateway, Client(gateway.port) as client:
+        member = GroupClient(client)
+        assert member.join().error_code is NONE
+        world.pass_time(60_000)
+        (log_member,) = in_log(store).members
+        heartbeats = Heartbeats(world.process().object_store, "g")
+        wait_until(lambda: not heartbeats.silent([log_member]))
+
+        world.process().admin.remove_members("g")
+
+        wait_until(lambda: member.heartbeat() is ErrorCode.unknown_member_id)
 
 
 @pytest.mark.parametrize("lands", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from hypothesis import settings
@@ -264,7 +265,8 @@ class Histories(RuleBasedStateMachine):
             assert answer.generation == self.begun
             assert answer.protocol_name in request.protocols
             if process.is_static:
-                self.gone |= {each.member_id for each in self.former if each.name == process.name}
+                earlier = takewhile(lambda each: each is not process, self.former)
+                self.gone |= {each.member_id for each in earlier if each.name == process.name}
             assert answer.member_id not in self.gone
             process.member_id, process.generation, process.leads = answer.member_id, answer.generation, None
             self.granted.setdefault(answer.generation, set()).add(answer.member_id)

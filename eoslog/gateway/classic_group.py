@@ -486,6 +486,7 @@ class ClassicGroup:
             if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
                 self._end_join_time(now_ms)
             if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
+                self._sync_deadline_ms = None
                 self._remove([each.member_id for each in self._members if each.must_sync], now_ms)
 
     def _end_join_time(self, now_ms: int) -> None:

@@ -66,7 +66,7 @@ class ClassicGroup:
 
     Until ``begin_generation`` the group is in PreparingRebalance, as in Kafka, so every call is allowed meanwhile:
 
-    - A join waits, and its member is in the generation.
+    - A join waits, and its member is in the generation. A member whose rebalance timeout is over may still join.
     - A member that leaves or whose time is over is removed, and its join is answered with UNKNOWN_MEMBER_ID.
     - If nobody is left, the group is empty and needs no generation. Then ``begin_generation`` does nothing: no client
       learns the generation that the log has. The next one is higher.
@@ -216,7 +216,6 @@ class ClassicGroup:
         member = Member(member_id, request)
         member.begin_session(now_ms)
         self._members.replace(old, member)
-        self._end_sync_phase_if_all_synced()
         if self.state is not GroupState.STABLE or self._members.selected_protocol != self.protocol_name:
             # In CompletingRebalance, too: the leader may have the old member id, and would assign nothing to the new.
             member.wait_for_join(respond)
@@ -351,7 +350,6 @@ class ClassicGroup:
             return
         member = self._members[request.member.member_id]
         member.must_sync = False
-        self._end_sync_phase_if_all_synced()
         if self.state is GroupState.STABLE:
             respond(self._assignment_answer(member))
             return
@@ -389,10 +387,6 @@ class ClassicGroup:
         return SyncAnswer(
             protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment
         )
-
-    def _end_sync_phase_if_all_synced(self) -> None:
-        if self._members.have_synced:
-            self._sync_deadline_ms = None
 
     # Heartbeat, OffsetCommit, LeaveGroup
 

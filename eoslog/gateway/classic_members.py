@@ -192,11 +192,6 @@ class Members:
         return not self.pending and self.joining == len(self)
 
     @property
-    def have_synced(self) -> bool:
-        """Return whether all members have sent SyncGroup in the current generation."""
-        return not any(each.must_sync for each in self._by_id.values())
-
-    @property
     def rebalance_timeout_ms(self) -> int:
         """Return the longest rebalance timeout."""
         return max((each.rebalance_timeout_ms for each in self._by_id.values()), default=0)

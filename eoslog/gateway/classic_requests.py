@@ -118,5 +118,5 @@ class GroupDescription:
     state: GroupState
     protocol_type: str
     protocol_name: str
-    """Empty unless the group is stable. Then the metadata of members is empty, too."""
+    """Empty unless the group is stable. The same holds for the metadata of its members."""
     members: tuple[DescribedMember, ...]

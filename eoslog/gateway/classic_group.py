@@ -28,6 +28,8 @@ from eoslog.gateway.classic_requests import (
     SyncRequest,
 )
 
+_LONGEST_NAME = 255
+"""A member id begins with at most this many characters of a name that the client has chosen."""
 _LEAST_POSTPONEMENT_MS = 1_000
 """A client's rebalance timeout may be 0. A group without joined members must not wake its host all the time."""
 
@@ -105,8 +107,12 @@ class ClassicGroup:
 
     @property
     def size(self) -> int:
-        """Return the bytes of metadata and assignments that the group keeps."""
-        return sum(len(each.assignment) + sum(map(len, each.protocols.values())) for each in self._members)
+        """Return about how many bytes of memory the members take, and the member ids that no client has used yet."""
+        return self._members.size
+
+    def size_of(self, member_id: str) -> int:
+        """Return about how many bytes of memory a member takes; 0 if it is none."""
+        return self._members[member_id].size if member_id in self._members else 0
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -182,7 +188,9 @@ class ClassicGroup:
     def _join_first(self, request: JoinRequest, now_ms: int, respond: Callable[[JoinAnswer], object]) -> None:
         """Let a client without a member id join."""
         instance_id = request.group_instance_id
-        member_id = f"{request.client_id if instance_id is None else instance_id}-{self._new_id()}"
+        name = request.client_id if instance_id is None else instance_id
+        # Answers have the ids of other members, and in old versions a string has at most 32,767 bytes.
+        member_id = f"{name[:_LONGEST_NAME]}-{self._new_id()}"
         old_id = self._members.static_id(instance_id)
         if old_id is not None:
             self._join_in_place_of(self._members[old_id], member_id, request, now_ms, respond)

@@ -14,6 +14,9 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 _NEW_MEMBER_TIMEOUT_MS = 300_000
 """A new member whose JoinGroup waits this long is removed (Kafka's ``group.new.member.join.timeout.ms``)."""
+_LONGEST_TOPIC = 249
+_MEMBER_BYTES, _PENDING_BYTES, _TOPIC_BYTES = 2_000, 1_000, 300
+"""The memory of a member, of a pending member id and of a topic, each at least as large as Python's objects for it."""
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
 
 
@@ -43,10 +46,16 @@ class Member:
         self.topics: frozenset[str] = frozenset()
         if request.protocol_type == CONSUMER_PROTOCOL_TYPE:
             self.topics = frozenset().union(*map(subscribed_topics, self.protocols.values()))
+        self._own_bytes = _MEMBER_BYTES + request.size + len(self.topics) * _TOPIC_BYTES
 
     def matches(self, request: JoinRequest) -> bool:
         """Return whether a request has the member's protocols, in the same order and with the same metadata."""
         return list(self.protocols.items()) == list(_protocols(request).items())
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes of memory the member takes."""
+        return self._own_bytes + len(self.assignment)
 
     @property
     def is_joining(self) -> bool:
@@ -182,6 +191,11 @@ class Members:
             self.leader = joined[0]
 
     @property
+    def size(self) -> int:
+        """Return about how many bytes of memory the members and pending member ids take."""
+        return len(self.pending) * _PENDING_BYTES + sum(each.size for each in self._by_id.values())
+
+    @property
     def joining(self) -> int:
         """Return the number of members whose JoinGroup requests wait."""
         return sum(each.is_joining for each in self._by_id.values())
@@ -237,6 +251,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str]:
     """Return the topics of a consumer's metadata (Kafka's ``ConsumerProtocolSubscription``).
 
     All versions begin like version 0. Clients may send any bytes, so those that are no subscription have no topics.
+    Names that are too long for a topic are left out.
     """
     topics = []
     try:
@@ -247,7 +262,8 @@ def subscribed_topics(metadata: bytes) -> frozenset[str]:
             at += _SHORT.size + length
             if length < 0 or at > len(metadata):
                 return frozenset()
-            topics.append(metadata[at - length : at].decode())
+            if length <= _LONGEST_TOPIC:
+                topics.append(metadata[at - length : at].decode())
     except (struct.error, UnicodeDecodeError):
         return frozenset()
     return frozenset(topics)

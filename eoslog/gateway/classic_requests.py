@@ -41,6 +41,12 @@ class JoinRequest:
     can_skip_assignment: bool = True
     """The client understands ``JoinAnswer.skip_assignment`` (version 9, KIP-814)."""
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of the member's names, protocols and metadata."""
+        names = (self.client_id, self.protocol_type, self.group_instance_id or "")
+        return sum(map(len, names)) + sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedMember:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -41,6 +42,12 @@ _SESSION_TIMEOUT_MS = 30_000
 _HEARTBEAT_MS = _SESSION_TIMEOUT_MS // 3
 _CLIENT_ID = "eoslog gateway"
 _RETRIES = Backoff(first_ms=100, longest_ms=2_000)
+_LARGEST_MEMBER = 1 << 20
+"""The largest JoinGroup request (bytes). In a cluster of Kafka even a whole group has to fit into a record of 1 MB."""
+_MOST_NEW_TOPICS = 1_000
+"""The log has at most this many names of topics that do not exist yet for a group."""
+_GROUP_BYTES = 5_000
+"""The memory that a group takes without its members."""
 _GRACE_S = 5.0
 """The time that a gateway has to leave its groups when it ends (s)."""
 _logger = logging.getLogger(__name__)
@@ -68,6 +75,8 @@ class _Coordinated:
     """The memberships of other gateways that end when this one begins."""
     has_joined: bool = False
     """True if the log has the membership."""
+    size: int = 0
+    """The bytes of memory that were last counted for the group."""
     work: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
 
@@ -87,6 +96,8 @@ class GroupCoordinator:
         self._address = str(advertised)
         self._host = host_name()
         self._groups: dict[str, _Coordinated] = {}
+        self._size = 0
+        """The bytes of memory of all groups."""
         self._looked_ms: dict[str, int] = {}
         """When this gateway last looked for the heartbeats of another one, by group."""
         self._is_ending = False
@@ -98,10 +109,13 @@ class GroupCoordinator:
             GroupRefusal: this gateway cannot coordinate the group.
             EosLogError: the store does not answer.
         """
+        if request.size > _LARGEST_MEMBER:
+            raise GroupRefusal(
+                ErrorCode.group_max_size_reached,
+                f"a member has {request.size} bytes of metadata. At most {_LARGEST_MEMBER} are allowed",
+            )
         coordinated = await self._coordinated(group_id)
-        size = sum(len(metadata) for _, metadata in request.protocols)
-        if sum(each.group.size for each in self._groups.values()) + size > self._most_bytes:
-            raise GroupRefusal(ErrorCode.group_max_size_reached, "the groups of this gateway have no memory left")
+        self._check_memory(coordinated, request.size - coordinated.group.size_of(request.member_id))
         return await self._asked(coordinated, partial(coordinated.group.join, request, self._now_ms()))
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
@@ -111,7 +125,19 @@ class GroupCoordinator:
             GroupRefusal
         """
         coordinated = self._known(group_id)
+        self._check_memory(coordinated, sum(len(assignment) for _, assignment in request.assignments))
         return await self._asked(coordinated, partial(coordinated.group.sync, request, self._now_ms()))
+
+    def _check_memory(self, coordinated: _Coordinated, more: int) -> None:
+        """Check that there is memory for what a client adds to a group.
+
+        Raises:
+            GroupRefusal
+        """
+        if more > 0 and self._size + more > self._most_bytes:
+            # A new group is forgotten.
+            self._settle(coordinated)
+            raise GroupRefusal(ErrorCode.group_max_size_reached, "the groups of this gateway have no memory left")
 
     def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
         """Note that a member is alive. Raises: GroupRefusal"""
@@ -343,6 +369,9 @@ class GroupCoordinator:
         if coordinated.timer is not None:
             coordinated.timer.cancel()
             coordinated.timer = None
+        size = _GROUP_BYTES + coordinated.group.size
+        self._size += size - coordinated.size
+        coordinated.size = size
         deadline_ms = coordinated.group.next_deadline_ms
         if coordinated.work is None and self._next_step(coordinated) is not None:
             coordinated.work = asyncio.create_task(self._work(coordinated))
@@ -350,7 +379,12 @@ class GroupCoordinator:
             pause_ms = max(1, deadline_ms - self._now_ms())
             coordinated.timer = asyncio.get_running_loop().call_later(pause_ms / 1000, self._advance, coordinated)
         elif coordinated.work is None and coordinated.group.is_unused:
+            self._forget(coordinated)
+
+    def _forget(self, coordinated: _Coordinated) -> None:
+        if self._groups.get(coordinated.group_id) is coordinated:
             del self._groups[coordinated.group_id]
+            self._size -= coordinated.size
 
     def _advance(self, coordinated: _Coordinated) -> None:
         coordinated.group.advance(self._now_ms())
@@ -392,7 +426,7 @@ class GroupCoordinator:
         topics = coordinated.group.subscribed_topics
         member = GroupMember(
             member_id=coordinated.member_id,
-            topics=tuple(sorted(filter(_is_topic_name, topics))),
+            topics=self._topics_for_log(topics),
             client_id=_CLIENT_ID,
             host=self._host,
             address=self._address,
@@ -422,6 +456,12 @@ class GroupCoordinator:
         if coordinated.group.subscribed_topics == topics:
             coordinated.group.begin_generation(generation, self._now_ms())
 
+    def _topics_for_log(self, topics: frozenset[str]) -> tuple[str, ...]:
+        """Return the names of existing topics, and some of the others: clients may name any number."""
+        existing = topics & self._store.known_state.topic_ids.keys()
+        others = filter(_is_topic_name, sorted(topics - existing))
+        return tuple(sorted((*existing, *islice(others, _MOST_NEW_TOPICS))))
+
     def _generation(self, coordinated: _Coordinated) -> int | None:
         """Return the group's generation in the log; None if this gateway is not its member."""
         found = self._store.known_state.groups.get(coordinated.group_id, EMPTY_GROUP)
@@ -442,8 +482,7 @@ class GroupCoordinator:
 
     def _drop(self, coordinated: _Coordinated, code: ErrorCode) -> None:
         """Coordinate a group no longer, and answer the requests that wait."""
-        if self._groups.get(coordinated.group_id) is coordinated:
-            del self._groups[coordinated.group_id]
+        self._forget(coordinated)
         if coordinated.timer is not None:
             coordinated.timer.cancel()
             coordinated.timer = None

@@ -153,12 +153,62 @@ def test_a_group_without_a_name_is_refused(client: Client) -> None:
 
 
 def test_members_have_a_bounded_memory(store: Store) -> None:
-    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=10_000) as found, Client(found.port) as client:
-        first = GroupClient(client, topics=["x" * 6_000])
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=20_000) as found, Client(found.port) as client:
+        first = GroupClient(client, topics=["x" * 9_000])
         assert first.join().error_code is NONE
-        assert GroupClient(client, "h", topics=["x" * 6_000]).join().error_code is ErrorCode.group_max_size_reached
+        assert GroupClient(client, "h", topics=["x" * 9_000]).join().error_code is ErrorCode.group_max_size_reached
         assert first.leave() is NONE
-        assert GroupClient(client, "h", topics=["x" * 6_000]).join().error_code is NONE
+        assert GroupClient(client, "h", topics=["x" * 9_000]).join().error_code is NONE
+
+
+def test_groups_without_members_take_no_memory(store: Store) -> None:
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=20_000) as found, Client(found.port) as client:
+        first = GroupClient(client, topics=["x" * 200] * 50)
+        assert first.join().error_code is NONE
+        for number in range(50):
+            refused = GroupClient(client, f"refused{number}", topics=["x" * 200] * 50).join()
+            assert refused.error_code is ErrorCode.group_max_size_reached
+        assert first.leave() is NONE
+        assert GroupClient(client, "h", topics=["x" * 200] * 50).join().error_code is NONE
+
+
+def test_members_that_do_not_join_a_second_time_take_memory(store: Store) -> None:
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=50_000) as found, Client(found.port) as client:
+        codes = []
+        for _ in range(100):
+            pending = GroupClient(client, topics=())
+            pending.send_join()
+            codes.append(pending.joined().error_code)
+        assert set(codes) == {ErrorCode.member_id_required, ErrorCode.group_max_size_reached}
+        refused = codes.index(ErrorCode.group_max_size_reached)
+        assert set(codes[refused:]) == {ErrorCode.group_max_size_reached}
+
+
+def test_assignments_take_memory(store: Store) -> None:
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=50_000) as found, Client(found.port) as client:
+        member = GroupClient(client)
+        assert member.join().error_code is NONE
+        assert member.sync({member.member_id: b"x" * 60_000}).error_code is ErrorCode.group_max_size_reached
+        assert member.sync({member.member_id: b"x" * 6_000}).error_code is NONE
+
+
+def test_a_member_joins_again_while_there_is_no_memory_for_others(store: Store) -> None:
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=20_000) as found, Client(found.port) as client:
+        member = GroupClient(client, topics=["x" * 200] * 65)
+        assert member.join().error_code is NONE
+        assert member.join().error_code is NONE
+
+
+def test_a_member_with_too_much_metadata_is_refused(client: Client) -> None:
+    member = GroupClient(client, topics=["x" * 30_000] * 40)
+    assert member.join().error_code is ErrorCode.group_max_size_reached
+
+
+def test_the_log_has_some_of_the_topics_that_do_not_exist(client: Client, store: Store) -> None:
+    assert GroupClient(client, topics=["t", *(f"new{number}" for number in range(2_000))]).join().error_code is NONE
+    (member,) = in_log(store).members.values()
+    assert "t" in member.topics
+    assert len(member.topics) == 1_001
 
 
 def test_names_that_no_topic_can_have_are_not_in_the_log(client: Client, store: Store) -> None:

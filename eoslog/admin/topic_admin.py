@@ -22,7 +22,7 @@ from eoslog.producer.new_columns import append_columns
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.entries import LogStartMoved, TopicConfig, TopicConfigChanged
-from eoslog.state.features import STATISTICS_COLUMNS, need_feature
+from eoslog.state.features import MAX_MESSAGE_BYTES, STATISTICS_COLUMNS, need_feature
 from eoslog.state.log_start import last_end_slot_below, segment_cut_at
 from eoslog.state.names import TopicPartition, topic_partition
 from eoslog.state.partition_state import Partition, SealedSegment
@@ -32,6 +32,8 @@ from eoslog.wording import quoted, unknown
 
 ALL_DECIDED = -1
 """All records up to the last stable offset (Kafka's -1: up to the high watermark)."""
+_FEATURES = {"statistics_columns": STATISTICS_COLUMNS, "max_message_bytes": MAX_MESSAGE_BYTES}
+"""The features of settings that not each version of eoslog knows."""
 
 
 def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) -> TopicConfig:
@@ -71,11 +73,13 @@ class AlterTopic:
                 "back. Leave it, or write the rows to another topic"
             )
         if config != found.config:
-            if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
-                need_feature(draft, STATISTICS_COLUMNS)
             changed = tuple(
                 name for name in TopicConfig.model_fields if getattr(config, name) != getattr(found.config, name)
             )
+            if _FEATURES.keys() >= set(changed):
+                # A version that knows none of the settings would see an entry without a change.
+                for name in changed:
+                    need_feature(draft, _FEATURES[name])
             draft.append(TopicConfigChanged(topic=self.topic, topic_id=found.topic_id, config=config, changed=changed))
         return draft.topics[found.topic_id]
 

@@ -546,7 +546,7 @@ def _encode_store(state: StoreState) -> bytes:
 def _topic_row(topic: Topic) -> dict[str, Any]:
     return fields_of(topic) | {
         "topic_schema": topic.topic_schema.model_dump_json(),
-        "config": topic.config.model_dump_json(),
+        "config": topic.config.model_dump_json(exclude_none=True),
         "schema_versions": [version._asdict() for version in topic.schema_versions],
     }
 

@@ -125,6 +125,10 @@ class Produce:
             raise _Refusal(ErrorCode.invalid_record, reason)
         if not data.records:
             raise _Refusal(ErrorCode.invalid_record, "the request has no batch for the partition")
+        limit = found.config.max_message_bytes
+        if limit is not None and len(data.records) > limit:
+            reason = f"the batch has {len(data.records)} bytes, and max.message.bytes of topic {topic} is {limit}"
+            raise _Refusal(ErrorCode.message_too_large, reason)
         # A request that waits for this memory holds none that others wait for: its earlier batches are in the queue.
         lease = await self._rows.take(most_decoded_bytes(data.records, max_bytes=self._config.max_batch_bytes))
         try:

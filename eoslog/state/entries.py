@@ -116,6 +116,8 @@ class TopicConfig(Model):
         first = error.errors()[0]
         field = str(first["loc"][0])
         form = cls.model_json_schema()["properties"][field]
+        # A setting that may be unset has the form of its values first.
+        form = form.get("anyOf", [form])[0]
         least, most = form.get("minimum"), form.get("maximum")
         if "enum" in form:
             valid = f"one of {', '.join(form['enum'])}"
@@ -155,6 +157,11 @@ class TopicConfig(Model):
     """The format version of the topic's Iceberg table. It never decreases."""
     publish: Literal["none", "delta", "iceberg", "delta,iceberg"] = "none"
     """The formats of the tables as which the topic is published, for other engines."""
+    max_message_bytes: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] | None = None
+    """The largest record batch that a gateway takes from a client, compressed as the client sends it (bytes).
+
+    None, the default, leaves the limit to the gateway.
+    """
 
     @field_validator("cleanup_policy", "publish", mode="before")
     @classmethod

@@ -20,6 +20,11 @@ STATISTICS_COLUMNS = "statistics_columns"
 without a change, and refuse it as invalid.
 """
 
+MAX_MESSAGE_BYTES = "max_message_bytes"
+"""An entry may change the setting of this name alone, or only it and ``statistics_columns``. An eoslog that knows
+neither would see an entry without a change.
+"""
+
 TRANSACTION_VERSION = "transaction_version"
 """An ``end`` may leave the epoch as it is, and group offsets may be added to a transaction before its end. Without this
 feature eoslog would compute another epoch, and lose the offsets.
@@ -31,7 +36,7 @@ consumers join its group.
 """
 
 READER_FEATURES: frozenset[str] = frozenset(
-    {STARTS_ANEW_AFTER, STATISTICS_COLUMNS, TRANSACTION_VERSION, GROUP_COORDINATORS}
+    {STARTS_ANEW_AFTER, STATISTICS_COLUMNS, MAX_MESSAGE_BYTES, TRANSACTION_VERSION, GROUP_COORDINATORS}
 )
 """The features of a store that this version can read."""
 

@@ -17,7 +17,7 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.ui.amounts import Amount, amount_of, sum_of
 from eoslog.ui.console_store import ConsoleStore
-from eoslog.ui.display import duration, size
+from eoslog.ui.display import NONE, duration, size
 from eoslog.ui.pages import Listing, Page, Query
 
 _MOST_COLUMNS = 1_000
@@ -112,10 +112,14 @@ def topic(console: ConsoleStore, query: Query) -> Page:
 def settings_of(config: TopicConfig) -> list[Setting]:
     """Return the settings of a topic, those that differ from their defaults first."""
     found = [
-        Setting(kafka_spelling(name), getattr(config, name), field.default)
+        Setting(kafka_spelling(name), _shown(getattr(config, name)), _shown(field.default))
         for name, field in TopicConfig.model_fields.items()
     ]
     return sorted(found, key=lambda each: each.value == each.default)
+
+
+def _shown(value: Any) -> Any:
+    return NONE if value is None else value
 
 
 def segments(console: ConsoleStore, query: Query) -> Page:

@@ -8,8 +8,9 @@ import pytest
 
 from eoslog import errors
 from eoslog.admin.topic_admin import parsed_settings
-from eoslog.state.entries import TopicConfig
-from eoslog.state.features import STATISTICS_COLUMNS
+from eoslog.state.entries import TopicConfig, TopicConfigChanged
+from eoslog.state.features import MAX_MESSAGE_BYTES, STATISTICS_COLUMNS
+from eoslog.state.state_machine import encode_entry
 from eoslog.store import Store
 from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
@@ -179,3 +180,45 @@ def test_statistics_alone_change_only_for_those_who_know_them(store: Store) -> N
     assert before == ()
     assert store.read(lambda state, slot: state.reader_features) == (STATISTICS_COLUMNS,)
     assert store.admin.alter_topic("t", statistics_columns=5).config.statistics_columns == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({"max_message_bytes": 5}, (MAX_MESSAGE_BYTES,)),
+        ({"statistics_columns": 3, "max_message_bytes": 5}, (STATISTICS_COLUMNS, MAX_MESSAGE_BYTES)),
+        ({"retention_ms": 7, "max_message_bytes": 5}, ()),
+    ],
+)
+def test_a_limit_of_batches_alone_changes_only_for_processes_that_know_it(
+    store: Store, settings: dict[str, int], needed: tuple[str, ...]
+) -> None:
+    store.admin.alter_topic("t", **settings)
+
+    assert store.read(lambda state, slot: state.reader_features) == needed
+
+
+def test_without_a_limit_of_batches_an_entry_is_as_for_processes_that_do_not_know_it(store: Store) -> None:
+    def encoded(config: TopicConfig) -> dict[str, Any]:
+        entry = TopicConfigChanged(topic="t", topic_id="0" * 32, config=config)
+        found: dict[str, Any] = encode_entry(entry)["config"]
+        return found
+
+    assert "max_message_bytes" not in encoded(TopicConfig(retention_ms=5))
+    assert encoded(TopicConfig(max_message_bytes=5))["max_message_bytes"] == 5
+
+
+def test_a_limit_of_batches_is_kept_in_checkpoints_and_reset(store: Store, world: World) -> None:
+    store.admin.create_topic("m", config={"max.message.bytes": "1000"})
+    store.log.checkpoint()
+    assert world.process().admin.describe_topic("m").config == TopicConfig(max_message_bytes=1000)
+
+    store.admin.alter_topic("m", max_message_bytes=None)
+    store.log.checkpoint()
+    assert world.process().admin.describe_topic("m").config == TopicConfig()
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 31, "5", True])
+def test_a_limit_of_batches_is_a_size(store: Store, value: Any) -> None:
+    with pytest.raises(errors.InvalidTopic, match="must be a whole number of bytes from 0 to 2147483647"):
+        store.admin.alter_topic("t", max_message_bytes=value)

@@ -172,6 +172,24 @@ def test_a_row_without_key_is_refused_in_a_compacted_topic(store: Store) -> None
     assert answer.error_code is ErrorCode.invalid_record
 
 
+def test_a_batch_above_the_limit_of_its_topic_is_refused_as_it_is_sent(store: Store) -> None:
+    small, large = batch(b"x" * 500), batch(b"x" * 501)
+    compressed = batch(b"x" * 5_000, compression=1)
+    store.admin.create_topic("limited", config={"max.message.bytes": len(small)})
+    with running(store) as gateway, Client(gateway.port) as client:
+        answers = produce(client, ("limited", 0, small), ("limited", 0, large), ("limited", 0, compressed))
+        store.admin.alter_topic("limited", max_message_bytes=None)
+        (unlimited,) = produce(client, ("limited", 0, large))
+
+    assert [each.error_code for each in answers] == [
+        ErrorCode.none,
+        ErrorCode.message_too_large,
+        ErrorCode.none,
+    ]
+    assert f"the batch has {len(large)} bytes" in answers[1].error_message
+    assert unlimited.error_code is ErrorCode.none
+
+
 @pytest.mark.parametrize("acks", [2, -2])
 def test_other_acks_are_refused(store: Store, acks: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:

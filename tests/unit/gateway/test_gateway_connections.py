@@ -77,7 +77,7 @@ def test_a_client_of_the_future_gets_the_versions_in_the_oldest_form(store: Stor
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (struct.pack(">hhi", 11, 5, 1), "requests of the type 11 are not supported"),
+        (struct.pack(">hhi", 38, 5, 1), "requests of the type 38 are not supported"),
         (struct.pack(">hhi", 999, 0, 1), "requests of the type 999 are not supported"),
         (struct.pack(">hhi", ApiKey.FETCH, 99, 1), "version 99 of FETCH is not supported"),
         (struct.pack(">hhi", ApiKey.PRODUCE, 0, 1), "version 0 of PRODUCE is not supported"),

@@ -475,7 +475,6 @@ class ClassicGroup:
 
     def _become_empty(self) -> None:
         self.state = GroupState.EMPTY
-        self.protocol_name = None
         self._initial_delay = self._join_deadline_ms = self._sync_deadline_ms = None
         self._join_phase_is_over = False
 
@@ -493,7 +492,7 @@ class ClassicGroup:
 
     def _end_join_time(self, now_ms: int) -> None:
         delay = self._initial_delay
-        if delay is not None and delay.has_new_member and delay.remaining_ms > 0:
+        if delay is not None and delay.has_new_member:
             next_ms = min(self._settings.initial_rebalance_delay_ms, delay.remaining_ms)
             self._initial_delay = _InitialDelay(next_ms, max(delay.remaining_ms - delay.delay_ms, 0))
             self._join_deadline_ms = now_ms + next_ms

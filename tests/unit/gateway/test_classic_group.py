@@ -293,6 +293,14 @@ def test_a_new_member_in_a_rebalance_starts_it_again(host: Host) -> None:
     assert host.sync(leader, {leader: b"a"}).answer.error is REBALANCE
 
 
+def test_a_new_rebalance_ends_the_sync_timeout_of_the_last(host: Host) -> None:
+    members = completing(host, 2, session_ms=200_000)
+    host.sleep(REBALANCE_MS - 1)
+    host.join_new()
+    host.sleep(1)
+    assert [host.heartbeat(each) for each in members] == [REBALANCE, REBALANCE]
+
+
 def test_heartbeats_and_commits_before_the_assignment(host: Host) -> None:
     (member,) = completing(host, 1)
     assert host.heartbeat(member) is NONE
@@ -550,10 +558,11 @@ def test_the_leader_is_kept_if_it_joins(host: Host) -> None:
 def test_another_member_leads_after_the_leader_has_left(host: Host) -> None:
     leader, second, third = host.stable(3)
     host.leave((leader, None))
+    new, _ = host.join_new()
     replies = [host.join(third), host.join(second)]
     host.begin()
     assert {each.answer.leader for each in replies} == {second}
-    assert [each.member_id for each in replies[1].answer.members] == [second, third]
+    assert [each.member_id for each in replies[1].answer.members] == [second, third, new]
 
 
 # LeaveGroup
@@ -631,8 +640,13 @@ def test_a_static_leader_that_starts_again_leads_but_skips_the_assignment(host: 
     assert (answer.leader, answer.member_id, answer.skip_assignment) == ("one-3", "one-3", True)
     assert [each.member_id for each in answer.members] == [follower, "one-3"]
     assert host.sync("one-3", instance="one").answer.assignment == old.encode()
-    # It still leads: a join starts a rebalance.
-    assert host.join("one-3", instance="one").waits
+
+    # It still leads, so its join starts a rebalance.
+    reply = host.join("one-3", instance="one")
+    assert reply.waits
+    host.join(follower, instance="two")
+    host.begin()
+    assert reply.answer.leader == "one-3"
 
 
 def test_a_static_leader_that_cannot_skip_the_assignment_follows_its_former_process(host: Host) -> None:
@@ -712,22 +726,39 @@ def test_a_static_leader_that_does_not_join_in_time_does_not_lead(host: Host) ->
     assert {each.member_id for each in reply.answer.members} == {leader, follower}
 
 
-@pytest.mark.parametrize("rebalance_ms", [REBALANCE_MS, 0])
-def test_a_rebalance_without_any_member_waits_on(host: Host, rebalance_ms: int) -> None:
-    times: dict[str, Any] = {"session_ms": 200_000, "rebalance_ms": rebalance_ms}
-    (leader,) = host.stable(1, session_ms=200_000)
-    host.join(instance="one", **times)
-    host.join(leader, session_ms=200_000)
+def test_a_rebalance_to_which_no_member_comes_begins_again_with_the_static_ones(host: Host) -> None:
+    leader, dynamic = host.stable(2, session_ms=400_000)
+    statics = [host.join(instance=each, session_ms=400_000) for each in ("one", "two")]
+    for each in (leader, dynamic):
+        host.join(each, session_ms=400_000)
     host.begin()
-    member = host.group.describe().members[-1].member_id
-    host.sync(member, instance="one")
-    host.sync(leader, {})
+    one, two = (each.answer.member_id for each in statics)
+    host.sync(leader)
     host.leave((leader, None))
-    host.sleep(5 * REBALANCE_MS // 2)
-    assert host.group.state is GroupState.PREPARING
+    host.sleep(REBALANCE_MS - 1)
+    assert host.heartbeat(dynamic) is REBALANCE
+    host.sleep(1)
+    assert host.heartbeat(dynamic) is UNKNOWN
+    assert [host.heartbeat(one, "one"), host.heartbeat(two, "two")] == [REBALANCE, REBALANCE]
+
+    reply = host.join(one, instance="one", session_ms=400_000)
+    host.sleep(REBALANCE_MS - 1)
     assert not host.group.needs_generation
-    host.join(member, instance="one", **times)
-    assert host.group.needs_generation
+    host.sleep(1)
+    host.begin()
+    assert [each.member_id for each in reply.answer.members] == [one, two]
+
+
+def test_a_rebalance_timeout_of_zero_does_not_wake_the_host_all_the_time(host: Host) -> None:
+    one, two = static(host, "one", "two", rebalance_ms=5_000)
+    for member, instance in ((one, "one"), (two, "two")):
+        host.join(member, instance=instance, rebalance_ms=0)
+    host.begin()
+    for member, instance in ((two, "two"), (one, "one")):
+        host.sync(member, instance=instance)
+    host.leave((one, "one"))
+    host.sleep(1)
+    assert host.group.next_deadline_ms == host.now_ms - 1 + 1_000
 
 
 def test_an_administrator_removes_a_static_member_by_its_instance(host: Host) -> None:
@@ -945,6 +976,10 @@ def test_the_subscribed_topics_are_those_of_all_consumers(host: Host) -> None:
 def test_other_protocol_types_subscribe_to_nothing(host: Host) -> None:
     host.join_new(metadata=subscription("a"), protocol_type="connect")
     assert host.group.subscribed_topics == frozenset()
+
+
+def test_a_topic_has_no_negative_length() -> None:
+    assert subscribed_topics(b"\x00\x00" + b"\x00\x00\x00\x01" + b"\xff\xff" + b"\x00") == frozenset()
 
 
 @given(st.binary(max_size=40))

@@ -21,7 +21,7 @@ from tests.kafka_clients.conftest import PLACES, Served
 from tests.kafka_clients.gateway_process import killed_every
 from tests.kafka_clients.test_java_tools import needs_java
 
-pytestmark = [needs_java, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, needs_java, pytest.mark.timeout(900)]
 COPIERS = 3
 ROWS = 7_000
 """The rows of each partition."""

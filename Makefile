@@ -192,7 +192,7 @@ iceberg-tools: setup ## Have Iceberg's own runtime for Spark, PyIceberg, DuckDB 
 		.cache/iceberg-tools/venv/bin/python -m pytest tests/iceberg_tools
 
 KAFKA_CLIENTS := $(CURDIR)/.cache/kafka-clients/venv/bin/python
-test-kafka-clients: setup s3-server ## Run clients of Kafka, with librdkafka's own tests, against the gateway (needs Java, Maven, npm and a C++ compiler)
+test-kafka-clients: setup s3-server ## Run clients of Kafka, with their own tests, against the gateway (needs Java, Maven, npm, Go and a C++ compiler)
 	@conf/kafka_clients.sh
 	PYSPARK_PYTHON=$(KAFKA_CLIENTS) PYSPARK_DRIVER_PYTHON=$(KAFKA_CLIENTS) $(KAFKA_CLIENTS) -m pytest tests/kafka_clients
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Installs what `make test-kafka-clients` runs against the gateway, in .cache/kafka-clients: librdkafka's own test
-# program, the clients of Kafka for Python beside the PySpark for which Spark's connector exists, that connector, and
-# the jars of Kafka's broker and tools.
+# program, franz-go's, kafka-python's own tests, the clients of Kafka for Python beside the PySpark for which Spark's
+# connector exists, that connector, and the jars of Kafka's broker, tools and Kafka Connect.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 place=$PWD/.cache/kafka-clients
 # The npm package has librdkafka's source in it.
 package=@confluentinc/kafka-javascript@1.10.1
 checksum=sha512-KVePUBn21EqCVP9mfxzEuM3SYJHHEF7X+iiC2e43QQgDSyEaksInmCGooT3w5q+cNAdkSCrK71j0ICfqoSqZLw==
+franz_go=github.com/twmb/franz-go@v1.22.3
+franz_go_checksum=h1:RHe35s34pKefMLyL+ZYJ6mQVtfFZz4zHDHVkTyACur0=
 
 # newer FILE…: one of these files was changed after the last installation.
 newer() {
@@ -41,10 +43,55 @@ build_librdkafka() {
     trap - EXIT
 }
 
+build_franz_go() {
+    local built=$place/franz-go.$$ module source
+    echo "Building franz-go's tests (one minute, once)" >&2
+    mkdir -p "$built"
+    trap 'rm -rf "$place/franz-go.$$"' EXIT
+    module=$(cd "$built" && go mod download -json "$franz_go")
+    grep -qF "\"Sum\": \"$franz_go_checksum\"" <<<"$module" ||
+        { echo "$franz_go is not the module that is pinned here." >&2; exit 1; }
+    source=$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$module")
+    nice go -C "$source" test -c -o "$built/kgo.test" ./pkg/kgo
+    # test_franz_go.py looks up which tests there are.
+    cp "$source"/pkg/kgo/*_test.go "$built"
+    echo "$franz_go_checksum" >"$built/.checksum"
+    rm -rf "$place/franz-go"
+    mv "$built" "$place/franz-go"
+    trap - EXIT
+}
+
+# The source distribution has the package's tests, without two modules that they import.
+install_kafka_python_tests() {
+    local unpacked=$place/kafka-python.$$
+    echo "Fetching kafka-python's own tests" >&2
+    mkdir -p "$unpacked"
+    trap 'rm -rf "$place/kafka-python.$$"' EXIT
+    printf '%s\n' "$kafka_python" >"$unpacked/requirements"
+    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary kafka-python \
+        --require-hashes --requirement "$unpacked/requirements" --dest "$unpacked"
+    tar --extract --gzip --file "$unpacked"/kafka_python-*.tar.gz --directory "$unpacked" --strip-components=1 \
+        --wildcards '*/test'
+    touch "$unpacked/test/__init__.py"
+    cp tests/kafka_clients/kafka_python_service.py "$unpacked/test/service.py"
+    rm -rf "$place/kafka-python"
+    mv "$unpacked" "$place/kafka-python"
+    trap - EXIT
+}
+
 mkdir -p "$place"
 if [ ! -x "$place/librdkafka/tests/test-runner" ] || ! grep -qF "$checksum" "$place/librdkafka/.checksum"; then
     build_librdkafka
     echo "$checksum" >"$place/librdkafka/.checksum"
+fi
+if ! grep -sqF "$franz_go_checksum" "$place/franz-go/.checksum"; then
+    build_franz_go
+fi
+# The tests are of the release that requirements.lock has.
+kafka_python=$(sed -n '/^kafka-python==/,/[^\\]$/p' requirements.lock)
+if [ tests/kafka_clients/kafka_python_service.py -nt "$place/kafka-python/test/service.py" ] ||
+    [ "$(cat "$place/kafka-python/requirements" 2>/dev/null)" != "$kafka_python" ]; then
+    install_kafka_python_tests
 fi
 conf/pyspark_environment.sh 4.1 "$place/venv"
 if [ ! -e "$place/.installed" ] || newer conf/kafka_clients.sh tests/kafka_clients/*.pom.xml "$place/venv/.installed"; then

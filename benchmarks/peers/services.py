@@ -75,7 +75,7 @@ def kafka_broker(directory: Path, jars: Path = PEERS / "kafka", partitions: int 
     command = [java(), "-Xmx1g", "-Xms1g", "-cp", f"{jars}/*"]
     place = directory / "kafka"
     place.mkdir()
-    ports = {"broker": _free_port(), "controller": _free_port()}
+    ports = {"broker": free_port(), "controller": free_port()}
     settings = place / "server.properties"
     settings.write_text(_BROKER.format(data=place / "data", partitions=partitions, **ports))
     # The id of a cluster is a UUID in Kafka's own spelling.
@@ -105,7 +105,8 @@ def java() -> str:
     return str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port at which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _CONNECTOR = Path(__file__).resolve().parents[2] / ".cache" / "kafka-clients" / "spark"
 _JARS = ("commons-pool2-", "kafka-clients-", "spark-sql-kafka-", "spark-token-provider-kafka-")
+AS_TESTS_OF_CLIENTS_EXPECT = ("--auto-create-topics", "--default-partitions", "4")
+"""Options of a gateway on which the own tests of librdkafka and kafka-python run."""
 PLACES = ["local", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.slow])]
 
 
@@ -75,6 +77,12 @@ def served_at(
 @pytest.fixture(scope="session", params=PLACES)
 def served(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway on each kind of store in turn. Tests share it, and each has topics of its own."""
+    return served_at(request.param)
+
+
+@pytest.fixture(params=PLACES)
+def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
+    """A gateway on each kind of store in turn that no other test uses."""
     return served_at(request.param)
 
 

@@ -10,14 +10,14 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from tests.kafka_clients import java_tools
-from tests.kafka_clients.conftest import PLACES, Served
+from tests.kafka_clients.conftest import Served
 from tests.kafka_clients.gateway_process import killed_every
 from tests.kafka_clients.test_java_tools import needs_java
 
@@ -26,12 +26,6 @@ COPIERS = 3
 ROWS = 7_000
 """The rows of each partition."""
 _PATIENCE_S = 400
-
-
-@pytest.fixture(params=PLACES)
-def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
-    """A gateway that no other test uses."""
-    return served_at(request.param)
 
 
 class Copier:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka_clients import librdkafka
-from tests.kafka_clients.conftest import PLACES, Served
+from tests.kafka_clients.conftest import AS_TESTS_OF_CLIENTS_EXPECT, PLACES, Served
 from tests.kafka_clients.librdkafka_tests import PASSES, REASONS
 
 pytestmark = [
@@ -18,13 +18,12 @@ pytestmark = [
         not librdkafka.PROGRAM.exists(), reason="librdkafka's tests are not built: run make test-kafka-clients"
     ),
 ]
-_AS_THE_TESTS_EXPECT = ("--auto-create-topics", "--default-partitions", "4")
 
 
 @pytest.fixture(scope="module", params=PLACES)
 def servers(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> str:
     """The address of a gateway with the settings that librdkafka's tests expect."""
-    return served_at(request.param, *_AS_THE_TESTS_EXPECT).servers
+    return served_at(request.param, *AS_TESTS_OF_CLIENTS_EXPECT).servers
 
 
 @pytest.mark.parametrize("name", PASSES)

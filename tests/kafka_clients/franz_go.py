@@ -1,0 +1,65 @@
+"""Runs tests of franz-go's own test program against a server of Kafka's protocol."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCE = REPOSITORY / ".cache" / "kafka-clients" / "franz-go"
+PROGRAM = SOURCE / "kgo.test"
+_OUTCOME = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) ", re.MULTILINE)
+_SHOWN_LINES = 60
+
+
+@dataclass(frozen=True)
+class Results:
+    """The outcomes of a test and of its parts."""
+
+    outcomes: Mapping[str, str]
+    """``PASS``, ``FAIL`` or ``SKIP`` by name. A part is named after its test: ``TestTxnEtl/range``."""
+    output: str
+    """The last lines of the program."""
+
+
+def run(name: str, servers: str, directory: Path, *, records: int = 2_000, timeout_s: float = 300) -> Results:
+    """Run a test with all its parts.
+
+    Args:
+        servers: the address of the server (``bootstrap.servers``).
+        directory: a directory for the files of the run.
+        records: the records of tests that move as many as they are told to.
+        timeout_s: after this time the program ends by itself, and shows what it waited for.
+    """
+    environment = {
+        **os.environ,
+        "KGO_SEEDS": servers,
+        "KGO_TEST_RF": "1",
+        "KGO_TEST_RECORDS": str(records),
+        "KGO_LOG_LEVEL": "none",
+    }
+    with (directory / "output").open("w+b") as output:
+        process = subprocess.Popen(
+            [str(PROGRAM), "-test.run", f"^{name}$", "-test.v", "-test.timeout", f"{timeout_s}s"],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            process.wait(timeout_s + 30)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    return Results(
+        {name: outcome for outcome, name in _OUTCOME.findall(said)}, "\n".join(said.splitlines()[-_SHOWN_LINES:])
+    )

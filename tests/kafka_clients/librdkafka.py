@@ -27,7 +27,13 @@ class Result:
 
 
 def run(
-    number: str, servers: str, directory: Path, *, quick: bool = True, timeout_s: float = 300
+    number: str,
+    servers: str,
+    directory: Path,
+    *,
+    quick: bool = True,
+    creates_topics: bool = True,
+    timeout_s: float = 300,
 ) -> Mapping[str, Result]:
     """Run the tests with a number, without those that need no server. Return the outcome of each by its name.
 
@@ -36,6 +42,7 @@ def run(
         servers: the address of the server (``bootstrap.servers``).
         directory: an empty directory for the files of the run.
         quick: the program's quick mode. It leaves out some tests, or all parts of them: these have no outcome.
+        creates_topics: True if the server creates missing topics. Some tests need one that does not.
     """
     settings = directory / "test.conf"
     settings.write_text(
@@ -52,7 +59,15 @@ def run(
     }
     with (directory / "output").open("w+b") as output:
         process = subprocess.Popen(
-            [str(PROGRAM), "-L", *(["-Q"] if quick else []), "-p1", "-V", "4.1.0.0"],
+            [
+                str(PROGRAM),
+                "-L",
+                *(["-Q"] if quick else []),
+                *([] if creates_topics else ["-s", "noautocreate"]),
+                "-p1",
+                "-V",
+                "4.1.0.0",
+            ],
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,

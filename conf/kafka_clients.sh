@@ -10,6 +10,9 @@ package=@confluentinc/kafka-javascript@1.10.1
 checksum=sha512-KVePUBn21EqCVP9mfxzEuM3SYJHHEF7X+iiC2e43QQgDSyEaksInmCGooT3w5q+cNAdkSCrK71j0ICfqoSqZLw==
 franz_go=github.com/twmb/franz-go@v1.22.3
 franz_go_checksum=h1:RHe35s34pKefMLyL+ZYJ6mQVtfFZz4zHDHVkTyACur0=
+# It is the source distribution for Python that has the headers of RapidJSON. Without them librdkafka's test program
+# leaves out three of its tests.
+rapidjson="python-rapidjson==1.25 --hash=sha256:97c1de449552ec28ac5ae89350c2b53e4c5d21a9b4308d7a1630b1099e5db9fc"
 
 # newer FILE…: one of these files was changed after the last installation.
 newer() {
@@ -31,9 +34,15 @@ build_librdkafka() {
     tar --extract --gzip --file "$source/$archive" --directory "$source" --strip-components=3 package/deps/librdkafka
     # npm leaves out files named *.log, and so the module of configure with this name. It defines nothing that is used.
     : >"$source/mklove/modules/configure.log"
+    mkdir "$source/rapidjson"
+    echo "$rapidjson" >"$source/rapidjson/requirements.txt"
+    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --require-hashes \
+        --requirement "$source/rapidjson/requirements.txt" --dest "$source/rapidjson"
+    tar --extract --gzip --file "$source"/rapidjson/*.tar.gz --directory "$source/rapidjson" --strip-components=3 \
+        --wildcards '*/rapidjson/include'
     (
         cd "$source"
-        ./configure --disable-gssapi --disable-curl
+        CPPFLAGS="-I$source/rapidjson" ./configure --disable-gssapi --disable-curl
         nice make -C src
         nice make -C src-cpp
         nice make -C tests test-runner
@@ -80,9 +89,9 @@ install_kafka_python_tests() {
 }
 
 mkdir -p "$place"
-if [ ! -x "$place/librdkafka/tests/test-runner" ] || ! grep -qF "$checksum" "$place/librdkafka/.checksum"; then
+if [ ! -x "$place/librdkafka/tests/test-runner" ] || ! grep -qF "$checksum $rapidjson" "$place/librdkafka/.checksum"; then
     build_librdkafka
-    echo "$checksum" >"$place/librdkafka/.checksum"
+    echo "$checksum $rapidjson" >"$place/librdkafka/.checksum"
 fi
 if ! grep -sqF "$franz_go_checksum" "$place/franz-go/.checksum"; then
     build_franz_go

@@ -57,6 +57,9 @@ def run(
         "TEST_REPORT": str(report),
         "TESTS": number,
     }
+    # A test reads a file of the source by its place beside the directory of the tests.
+    (directory / "src").symlink_to(SOURCE / "src")
+    (directory / "tests").mkdir()
     with (directory / "output").open("w+b") as output:
         process = subprocess.Popen(
             [
@@ -68,7 +71,7 @@ def run(
                 "-V",
                 "4.1.0.0",
             ],
-            cwd=directory,
+            cwd=directory / "tests",
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

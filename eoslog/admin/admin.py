@@ -18,9 +18,9 @@ from eoslog.admin.topic_admin import (
     changed_config,
     describe_partition,
     end_slots_of_cuts,
-    parsed_settings,
     schema_history,
     segments_cut,
+    settings_given,
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.arguments import Count, Natural
@@ -104,11 +104,9 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnsupportedSchema: a column cannot be stored, or a format of ``config.publish`` lacks its type.
         """
         check_topic_name(topic)
-        _check_partition_count(topic, partitions)
+        check_partition_count(topic, partitions)
         if isinstance(config, Mapping):
-            texts = (f"{shortened(name)}={shortened(value)}" for name, value in config.items())
-            settings = parsed_settings(topic, texts)
-            config = changed_config(topic, TopicConfig(), settings)
+            config = changed_config(topic, TopicConfig(), settings_given(topic, config))
         if config is not None and not isinstance(config, TopicConfig):
             raise InvalidTopic(
                 f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), "
@@ -203,7 +201,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnknownTopicOrPartition
             InvalidTopic: the topic already has ``total`` partitions or more, or ``total`` is not a valid number.
         """
-        _check_partition_count(topic, total)
+        check_partition_count(topic, total)
         return self._store.append(CreatePartitions(topic, total))
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -526,7 +524,12 @@ class Admin(TransactionAdministration, GroupAdministration):
         )
 
 
-def _check_partition_count(topic: str, partitions: object) -> None:
+def check_partition_count(topic: str, partitions: object) -> None:
+    """Check the number of a topic's partitions.
+
+    Raises:
+        InvalidTopic
+    """
     if (
         not isinstance(partitions, int)
         or isinstance(partitions, bool)

@@ -28,7 +28,7 @@ from eoslog.state.names import TopicPartition, topic_partition
 from eoslog.state.partition_state import Partition, SealedSegment
 from eoslog.state.store_state import ColumnPath, StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.wording import quoted, unknown
+from eoslog.wording import quoted, shortened, unknown
 
 ALL_DECIDED = -1
 """All records up to the last stable offset (Kafka's -1: up to the high watermark)."""
@@ -109,6 +109,15 @@ def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
     except ValidationError as error:
         raise InvalidTopic(f"topic {topic}: {TopicConfig.problem(error, spelled)}") from None
     return {name: getattr(config, name) for name in given}
+
+
+def settings_given(topic: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a mapping, such as ``{"retention.ms": "86400000"}``.
+
+    Raises:
+        InvalidTopic: a setting is unknown, or its value is not allowed.
+    """
+    return parsed_settings(topic, (f"{shortened(name)}={shortened(value)}" for name, value in given.items()))
 
 
 def setting_named(topic: str, name: str) -> str:

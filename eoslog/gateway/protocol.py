@@ -38,6 +38,7 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
@@ -45,8 +46,12 @@ class ApiKey(IntEnum):
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
 
 
 VERSIONS: Mapping[ApiKey, range] = {
@@ -70,6 +75,7 @@ VERSIONS: Mapping[ApiKey, range] = {
     ApiKey.API_VERSIONS: range(5),
     ApiKey.CREATE_TOPICS: range(2, 8),
     ApiKey.DELETE_TOPICS: range(1, 7),
+    ApiKey.DELETE_RECORDS: range(3),
     ApiKey.INIT_PRODUCER_ID: range(6),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: range(2, 5),
     # From version 4 on brokers send it, to verify the batches of clients.
@@ -78,8 +84,12 @@ VERSIONS: Mapping[ApiKey, range] = {
     ApiKey.END_TXN: range(6),
     ApiKey.TXN_OFFSET_COMMIT: range(6),
     ApiKey.DESCRIBE_CONFIGS: range(1, 5),
+    ApiKey.ALTER_CONFIGS: range(3),
+    ApiKey.CREATE_PARTITIONS: range(4),
     ApiKey.DELETE_GROUPS: range(3),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: range(2),
     ApiKey.OFFSET_DELETE: range(1),
+    ApiKey.DESCRIBE_CLUSTER: range(3),
 }
 _FIRST_WITH_FEATURES = 3
 _TRANSACTION_VERSION = "transaction.version"

@@ -24,6 +24,8 @@ from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.offsets import Offsets
 from eoslog.gateway.produce import Produce
 from eoslog.gateway.protocol import ApiKey, Request, supported_versions
+from eoslog.gateway.topic_changes import TopicChanges
+from eoslog.gateway.topic_settings import TopicSettings
 from eoslog.gateway.topics import Topics
 from eoslog.gateway.transactions import Transactions
 from eoslog.session.session import Session
@@ -70,6 +72,8 @@ class Gateway:
         )
         self._groups = GroupCoordinator(store, config, executor=self._coordinators, advertised=advertised)
         topics = Topics(store, config, known, executor=self._executor, advertised=advertised, groups=self._groups)
+        changes = TopicChanges(store, config, known, self._executor)
+        settings = TopicSettings(store, config, known, executor=self._executor, advertised=advertised)
         offsets = Offsets(store, known, self._executor)
         groups = GroupRequests(store, self._groups, self._coordinators)
         group_offsets = GroupOffsetRequests(store, known, self._groups, self._coordinators)
@@ -78,9 +82,14 @@ class Gateway:
         )
         self._answers: dict[ApiKey, Callable[[Request], Awaitable[Any]]] = {
             ApiKey.METADATA: topics.metadata,
-            ApiKey.CREATE_TOPICS: topics.create,
-            ApiKey.DELETE_TOPICS: topics.delete,
-            ApiKey.DESCRIBE_CONFIGS: topics.configs,
+            ApiKey.DESCRIBE_CLUSTER: topics.cluster,
+            ApiKey.CREATE_TOPICS: changes.create,
+            ApiKey.DELETE_TOPICS: changes.delete,
+            ApiKey.CREATE_PARTITIONS: changes.create_partitions,
+            ApiKey.DELETE_RECORDS: changes.delete_records,
+            ApiKey.DESCRIBE_CONFIGS: settings.describe,
+            ApiKey.ALTER_CONFIGS: settings.alter,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: settings.alter_incrementally,
             ApiKey.LIST_OFFSETS: offsets.list,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.of_leader_epoch,
             ApiKey.FIND_COORDINATOR: topics.coordinator,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from eoslog.errors import InvalidEntry
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.topic_schemas import added_columns
+from eoslog.log.machine import Request
 from eoslog.state import partitions, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Entry
@@ -16,6 +17,17 @@ from eoslog.state.state_machine import decode_entry, encode_entry, fold, new_dra
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import BatchAppended, TransactionEnded
 from eoslog.state.transaction_requests import AbortOverdueTransactions
+
+T = TypeVar("T")
+
+
+def answer_without_record(state: StoreState, slot: int, request: Request[T]) -> T:
+    """Return the answer that a request would get in the record after this slot. Nothing is appended.
+
+    Raises:
+        The error with which the state refuses the request.
+    """
+    return request.apply(new_draft(state, slot + 1, added_columns))
 
 
 class StoreMachine:

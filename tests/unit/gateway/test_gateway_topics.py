@@ -1,4 +1,4 @@
-"""Requests for topics: metadata, creation, deletion and settings."""
+"""Requests for topics: metadata, creation and deletion, more partitions, and deletion of records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.store import Store
-from tests.unit.gateway.raw_client import Client, batch, part, produce, running
+from tests.unit.gateway.raw_client import Client, Transactional, batch, part, produce, running
 from tests.unit.support.world import World, faulty
 
 SOON = timedelta(seconds=10)
@@ -47,6 +47,28 @@ def test_the_gateway_is_the_only_broker_and_leads_all_partitions(store: Store, v
     assert [(each.partition_index, each.leader_id) for each in topic.partitions] == [(0, 1), (1, 1)]
     if version >= 2:
         assert answer.cluster_id == store.describe().store_id
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_CLUSTER])
+def test_the_gateway_is_the_cluster(store: Store, version: int) -> None:
+    values: dict[str, Any] = {"include_cluster_authorized_operations": False}
+    if version >= 1:
+        values["endpoint_type"] = 1
+    if version >= 2:
+        values["include_fenced_brokers"] = True
+    with running(store) as gateway, Client(gateway.port) as client:
+        answer = client.call(ApiKey.DESCRIBE_CLUSTER, version, **values)
+
+        (broker,) = answer.brokers
+        assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", gateway.port)
+        assert (answer.error_code, answer.controller_id) == (ErrorCode.none, 1)
+        assert answer.cluster_id == store.describe().store_id
+        if version >= 1:
+            refused = [client.call(ApiKey.DESCRIBE_CLUSTER, version, **values | {"endpoint_type": n}) for n in (2, 3)]
+            assert [each.error_code for each in refused] == [
+                ErrorCode.mismatched_endpoint_type,
+                ErrorCode.unsupported_endpoint_type,
+            ]
 
 
 @pytest.mark.parametrize("version", [0, 1, 9, 12])
@@ -151,24 +173,43 @@ def test_topics_that_cannot_be_created(store: Store) -> None:
             client,
             {"name": "t"},
             {"name": "a b"},
+            {"name": "T"},
             {"name": "none", "num_partitions": 0},
+            {"name": "many", "num_partitions": 10_001},
             {"name": "unknown", "configs": (config("no.such.setting", "1"),)},
             {"name": "wrong", "configs": (config("cleanup.policy", "sometimes"),)},
             {"name": "default", "num_partitions": -1},
         )
-        assert create(client, {"name": "not yet"}, {"name": "t"}, {"name": "ok"}, validate_only=True)[2].error_code is (
-            ErrorCode.none
+        checked = create(
+            client,
+            {"name": "a b"},
+            {"name": "t"},
+            {"name": "T"},
+            {"name": "none", "num_partitions": 10_001},
+            {"name": "wrong", "configs": (config("cleanup.policy", "sometimes"),)},
+            {"name": "not-yet", "configs": (config("cleanup.policy", "compact"),)},
+            validate_only=True,
         )
 
     assert [each.error_code for each in answers] == [
         ErrorCode.topic_already_exists,
         ErrorCode.invalid_topic_exception,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.invalid_partitions,
         ErrorCode.invalid_partitions,
         ErrorCode.invalid_config,
         ErrorCode.invalid_config,
         ErrorCode.none,
     ]
-    assert all(each.error_message for each in answers[:-1])
+    assert [each.error_code for each in checked] == [
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.topic_already_exists,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.invalid_partitions,
+        ErrorCode.invalid_config,
+        ErrorCode.none,
+    ]
+    assert all(each.error_message for each in [*answers[:-1], *checked[:-1]])
     assert store.admin.list_topics() == ["default", "t"]
     assert store.admin.describe_topic("default").partitions == 2
 
@@ -202,20 +243,146 @@ def test_topics_are_deleted_by_their_ids(store: Store) -> None:
     assert store.admin.list_topics() == []
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_CONFIGS])
-def test_settings_are_described(store: Store, version: int) -> None:
-    store.admin.create_topic("kept", config={"retention.ms": "3600000"})
-    key = ApiKey.DESCRIBE_CONFIGS
-    wanted = tuple(
-        part(key, version, "DescribeConfigsResource", resource_type=kind, resource_name=name, configuration_keys=keys)
-        for kind, name, keys in ((2, "kept", None), (2, "missing", None), (4, "1", ("num.partitions",)), (8, "x", None))
-    )
-    with running(store, default_partitions=7) as gateway, Client(gateway.port) as client:
-        topic, missing, broker, other = client.call(key, version, resources=wanted).results
+# More partitions
 
-    found = {each.name: (each.value, each.config_source) for each in topic.configs}
-    assert found["retention.ms"] == ("3600000", 1)
-    assert found["cleanup.policy"] == ("delete", 5)
-    assert [(each.name, each.value) for each in broker.configs] == [("num.partitions", "7")]
-    assert missing.error_code is ErrorCode.unknown_topic_or_partition
-    assert other.error_code is ErrorCode.invalid_request
+
+def grow(
+    client: Client,
+    name: str,
+    count: int,
+    *,
+    assignments: tuple[tuple[int, ...], ...] | None = None,
+    version: int = 3,
+    validate_only: bool = False,
+) -> ErrorCode:
+    key = ApiKey.CREATE_PARTITIONS
+    if assignments is not None:
+        given = (part(key, version, "CreatePartitionsAssignment", broker_ids=each) for each in assignments)
+        wanted = part(key, version, "CreatePartitionsTopic", name=name, count=count, assignments=tuple(given))
+    else:
+        wanted = part(key, version, "CreatePartitionsTopic", name=name, count=count, assignments=None)
+    (answer,) = client.call(key, version, topics=(wanted,), timeout=SOON, validate_only=validate_only).results
+    code: ErrorCode = answer.error_code
+    assert (answer.name, answer.error_message is None) == (name, code is ErrorCode.none)
+    return code
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.CREATE_PARTITIONS])
+def test_a_topic_gets_more_partitions(store: Store, world: World, version: int) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        assert grow(client, "t", 4, version=version) is ErrorCode.none
+        (answer,) = produce(client, ("t", 3, batch(b"v")))
+
+    assert answer.error_code is ErrorCode.none
+    assert world.process().admin.describe_topic("t").partitions == 4
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_partitions_that_cannot_be_added(store: Store, validate_only: bool) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        counts = {n: grow(client, "t", n, validate_only=validate_only) for n in (2, 1, 0, -1, 10_001)}
+        missing = [grow(client, "missing", n, validate_only=validate_only) for n in (5, 0)]
+        assigned = grow(client, "t", 4, assignments=((0,),), validate_only=validate_only)
+
+    assert set(counts.values()) == {ErrorCode.invalid_partitions}
+    assert set(missing) == {ErrorCode.unknown_topic_or_partition}
+    assert assigned is ErrorCode.invalid_replica_assignment
+    assert store.admin.describe_topic("t").partitions == 2
+
+
+def test_the_brokers_of_new_partitions_do_not_matter(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        assert grow(client, "t", 4, assignments=((0,), (7, 8))) is ErrorCode.none
+
+    assert store.admin.describe_topic("t").partitions == 4
+
+
+def test_partitions_are_not_added_if_they_are_only_validated(store: Store) -> None:
+    slot = store.read(lambda state, slot: slot)
+    with running(store) as gateway, Client(gateway.port) as client:
+        assert grow(client, "t", 4, validate_only=True) is ErrorCode.none
+
+    assert store.read(lambda state, slot: slot) == slot
+    assert store.admin.describe_topic("t").partitions == 2
+
+
+# Deletion of records
+
+
+def delete_records(
+    client: Client, *offsets: tuple[str, int, int], version: int = 2
+) -> list[tuple[str, int, int, ErrorCode]]:
+    """Delete records, and return the topic, partition, low watermark and code of each answer."""
+    key = ApiKey.DELETE_RECORDS
+    topics = tuple(
+        part(
+            key,
+            version,
+            "DeleteRecordsTopic",
+            name=topic,
+            partitions=(part(key, version, "DeleteRecordsPartition", partition_index=partition, offset=offset),),
+        )
+        for topic, partition, offset in offsets
+    )
+    return [
+        (topic.name, each.partition_index, each.low_watermark, each.error_code)
+        for topic in client.call(key, version, topics=topics, timeout=SOON).topics
+        for each in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.DELETE_RECORDS])
+def test_records_are_deleted(store: Store, world: World, version: int) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        produce(client, ("t", 0, batch(b"a", b"b", b"c")), ("t", 1, batch(b"d", b"e")))
+
+        found = delete_records(client, ("t", 0, 2), ("t", 1, -1), version=version)
+
+        assert found == [("t", 0, 2, ErrorCode.none), ("t", 1, 2, ErrorCode.none)]
+        assert delete_records(client, ("t", 0, 1), version=version) == [("t", 0, 2, ErrorCode.none)]
+    assert [each.earliest for each in world.process().admin.offsets("t")] == [2, 2]
+
+
+def test_deletions_of_one_request_are_answered_one_by_one(store: Store) -> None:
+    store.admin.create_topic("compacted", config={"cleanup.policy": "compact"})
+    with running(store) as gateway, Client(gateway.port) as client:
+        produce(client, ("t", 0, batch(b"a", b"b")), ("t", 1, batch(b"c")))
+        wanted = [("t", 0, 1), ("t", 1, 2), ("t", 1, -2), ("t", -1, 0), ("t", 9, 0), ("no", 0, 0), ("compacted", 0, 0)]
+
+        together = delete_records(client, *(each for each in wanted if each != ("t", 1, -2)))
+        alone = [delete_records(client, each)[0] for each in wanted]
+
+    codes = {
+        ("t", 0): (1, ErrorCode.none),
+        ("t", 1): (-1, ErrorCode.offset_out_of_range),
+        ("t", -1): (-1, ErrorCode.unknown_topic_or_partition),
+        ("t", 9): (-1, ErrorCode.unknown_topic_or_partition),
+        ("no", 0): (-1, ErrorCode.unknown_topic_or_partition),
+        ("compacted", 0): (-1, ErrorCode.policy_violation),
+    }
+    for found in (together, alone):
+        assert {(topic, partition): answer for topic, partition, *answer in found} == {
+            each: list(answer) for each, answer in codes.items()
+        }
+
+
+def test_records_of_an_open_transaction_are_not_deleted(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        produce(client, ("t", 0, batch(b"decided")))
+        producer = Transactional(client)
+        producer.init()
+        producer.add(0)
+        producer.send(b"open")
+
+        assert delete_records(client, ("t", 0, -1)) == [("t", 0, 1, ErrorCode.none)]
+        assert delete_records(client, ("t", 0, 2)) == [("t", 0, -1, ErrorCode.offset_out_of_range)]
+
+
+def test_deletions_are_repeated_when_the_store_is_down(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        produce(client, ("t", 0, batch(b"a")), ("t", 1, batch(b"b")))
+        faulty(store).go_down()
+
+        codes = {code for *_, code in delete_records(client, ("t", 0, -1), ("t", 1, -1))}
+
+    assert all(code.retriable for code in codes)

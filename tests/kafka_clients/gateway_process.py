@@ -115,6 +115,16 @@ def running_gateway(
 
 
 @contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Stop a process for the time of the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
 def killed_every(
     gateway: GatewayProcess, seconds: float, *, progress: Callable[[], int] | None = None
 ) -> Iterator[None]:

@@ -6,20 +6,17 @@ it is not.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.kafka_clients.conftest import PLACES, Served
-from tests.kafka_clients.gateway_process import GatewayProcess, killed_every
+from tests.kafka_clients.gateway_process import GatewayProcess, frozen, killed_every
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 
@@ -111,16 +108,6 @@ def test_transactions_are_there_once_or_not_at_all(own: Served) -> None:
     assert own.gateway.starts > KILLS
     assert {True, False} <= set(outcomes)
     assert stored(own, topic) == committed
-
-
-@contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """Stop a process for the time of the block."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def write(writer: Any, topic: str, *values: bytes) -> None:

@@ -20,6 +20,8 @@ from kio.static.constants import EntityType
 
 _MOST_ELEMENTS = 100_000
 """A request has at most this many elements in its lists. In memory each takes hundreds of bytes."""
+_LONGEST_TEXT = (1 << 15) - 1
+"""A string has at most this many bytes, as in Kafka. Otherwise answers of older versions could not repeat it."""
 _LONGEST_VARINT = 5
 
 
@@ -139,6 +141,8 @@ def _sized(length_of: _Read, *, flexible: bool, may_be_null: bool, read: Callabl
 
 
 def _text(frame: Frame, length: int) -> str:
+    if length > _LONGEST_TEXT:
+        raise MalformedRequest(f"a string has {length} bytes; at most {_LONGEST_TEXT} are allowed")
     return str(frame.take(length), "utf-8")
 
 

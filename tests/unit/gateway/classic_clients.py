@@ -63,6 +63,7 @@ class Host:
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
         old: bool = False,
+        client_id: str = "client",
     ) -> Reply[JoinAnswer]:
         """Send JoinGroup.
 
@@ -72,7 +73,7 @@ class Host:
         """
         reply: Reply[JoinAnswer] = Reply()
         request = JoinRequest(
-            client_id="client",
+            client_id=client_id,
             client_host="/10.0.0.1",
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=rebalance_ms,

@@ -41,6 +41,14 @@ def test_a_new_member_gets_a_member_id_and_joins_with_it(host: Host) -> None:
     assert host.group.describe().state is GroupState.PREPARING
 
 
+@pytest.mark.parametrize("instance", [None, "x" * 30_000])
+def test_a_member_id_is_not_much_longer_than_others(host: Host, instance: str | None) -> None:
+    reply = host.join(instance=instance, old=True, client_id="y" * 30_000)
+    host.sleep(DELAY_MS)
+    host.begin()
+    assert reply.answer.member_id == ("y" if instance is None else "x") * 255 + "-1"
+
+
 def test_a_new_member_of_an_old_client_joins_at_once(host: Host) -> None:
     reply = host.join(old=True)
     assert reply.waits

@@ -440,6 +440,11 @@ def test_a_group_is_described_with_its_members(client: Client, member: GroupClie
     assert (each.member_id, each.client_host, each.member_assignment) == (member.member_id, "/127.0.0.1", b"all")
 
 
+def test_a_group_that_is_asked_for_many_times_is_described_once(client: Client, member: GroupClient) -> None:
+    answer = client.call(ApiKey.DESCRIBE_GROUPS, 2, groups=(*("g",) * 1_000, "none"))
+    assert [each.group_id for each in answer.groups] == ["g", "none"]
+
+
 def test_groups_without_members_are_described(client: Client) -> None:
     assert commit_plainly(client, (0, 1)) == {0: NONE}
     assert described(client).group_state == "Empty"

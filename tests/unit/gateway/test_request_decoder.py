@@ -119,6 +119,15 @@ def test_a_request_with_too_many_elements_is_refused_before_it_takes_their_memor
         decode_request(header + struct.pack(">i", 1_000_000) + b"\0\0" * 1_000_000)
 
 
+def test_a_string_that_older_versions_could_not_have_is_refused() -> None:
+    def named(size: int) -> bytes:
+        return frame(ApiKey.DELETE_GROUPS, 2, groups_names=("x" * size,))[4:]
+
+    assert decode_request(named(32_767)).message.groups_names == ("x" * 32_767,)
+    with pytest.raises(MalformedRequest):
+        decode_request(named(32_768))
+
+
 @pytest.mark.parametrize(
     ("key", "version"),
     [(key, version) for key, versions in VERSIONS.items() for version in (versions.start - 1, versions.stop)]

@@ -329,11 +329,12 @@ class ClassicGroup:
         Does nothing if the group needs none any more.
 
         Args:
-            generation: it is higher than each earlier one.
+            generation: it is higher than each one that a member has seen. An empty group may be deleted from the log,
+                and then begins with 1 again.
         """
         if not self.needs_generation:
             return
-        if generation <= self.generation:
+        if generation <= self.generation and not all(each.is_new for each in self._members):
             raise ValueError(f"generation {generation} is not higher than {self.generation}")
         self._members.remove_absent()
         self._members.elect_leader()

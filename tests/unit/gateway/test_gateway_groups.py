@@ -488,6 +488,19 @@ def test_a_group_without_members_is_deleted(client: Client, member: GroupClient,
     assert deleted()["g"] is NONE
 
 
+def test_clients_join_a_group_that_was_deleted_meanwhile(client: Client, member: GroupClient, store: Store) -> None:
+    with Client(port(client)) as other:
+        joining = GroupClient(other)
+        joining.send_join()
+        assert joining.joined().error_code is ErrorCode.member_id_required
+        assert member.leave() is NONE
+        wait_until(lambda: not in_log(store).members)
+        store.admin.delete_consumer_group("g")
+        assert joining.join().error_code is NONE
+        assert joining.sync({joining.member_id: b"all"}).error_code is NONE
+        assert joining.commit((0, 1)) == {0: NONE}
+
+
 def test_offsets_are_deleted_unless_a_member_reads_their_topic(client: Client, member: GroupClient) -> None:
     key = ApiKey.OFFSET_DELETE
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.kafka_clients import java_tools
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / ".cache" / "kafka-clients" / "librdkafka"
@@ -24,6 +27,15 @@ class Result:
     seconds: float
     output: str
     """The last lines of the program."""
+
+
+def _kafka_scripts(directory: Path) -> Path:
+    """Return a directory with Kafka's script for topics, in the place where a distribution of Kafka has it."""
+    script = directory / "kafka" / "bin" / "kafka-topics.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(java_tools.command("TopicCommand"))} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return script.parents[1]
 
 
 def run(
@@ -56,6 +68,9 @@ def run(
         "RDKAFKA_TEST_CONF": str(settings),
         "TEST_REPORT": str(report),
         "TESTS": number,
+        # Some tests call Kafka's own script.
+        "KAFKA_PATH": str(_kafka_scripts(directory)),
+        "BROKERS": servers,
     }
     # A test reads a file of the source by its place beside the directory of the tests.
     (directory / "src").symlink_to(SOURCE / "src")

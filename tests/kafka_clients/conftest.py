@@ -50,28 +50,26 @@ class Served:
 
 
 @pytest.fixture(scope="session")
-def served_at(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Served]]:
+def served_at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Served]:
     """Return a function that starts a gateway in front of a new store, on disk or on the real S3 server."""
-    with ExitStack() as gateways:
 
-        def serve(place: str, *options: str) -> Served:
-            directory = tmp_path_factory.mktemp("gateway")
-            if place == "local":
-                url, variables, settings = str(directory / "store"), {}, {}
-            else:
-                server = request.getfixturevalue("real_server")
-                url, variables, settings = server.url(server.new_bucket()), server.variables(), server.options()
-            store = eoslog.connect(url, **settings)
-            # The first topic creates the store.
-            store.admin.create_topic("first")
-            gateway = gateways.enter_context(
-                running_gateway(url, directory / "gateway.log", *options, variables=variables)
-            )
-            return Served(store, gateway)
+    def serve(place: str, *options: str) -> Served:
+        directory = tmp_path_factory.mktemp("gateway")
+        if place == "local":
+            url, variables, settings = str(directory / "store"), {}, {}
+        else:
+            server = request.getfixturevalue("real_server")
+            url, variables, settings = server.url(server.new_bucket()), server.variables(), server.options()
+        store = eoslog.connect(url, **settings)
+        # The first topic creates the store.
+        store.admin.create_topic("first")
+        running = ExitStack()
+        # Not at the end of this fixture: the S3 server began later, and so it ends earlier.
+        request.session.addfinalizer(running.close)
+        gateway = running.enter_context(running_gateway(url, directory / "gateway.log", *options, variables=variables))
+        return Served(store, gateway)
 
-        yield serve
+    return serve
 
 
 @pytest.fixture(scope="session", params=PLACES)

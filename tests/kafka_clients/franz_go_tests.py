@@ -10,12 +10,12 @@ from collections.abc import Mapping
 NEW_GROUPS = "The gateway has no groups of KIP-848. franz-go leaves the test out."
 SHARE_GROUPS = "eoslog has no share groups. franz-go leaves the test out."
 SECURITY = "The gateway has neither TLS nor SASL."
-MESSAGE_SIZES = "The test makes a topic with a largest size of messages. Topics of eoslog have no such setting."
 COMPRESSION = "The gateway answers without compression. The test needs batches as the producer compressed them."
 
 PASSES: tuple[str, ...] = (
     "TestAddRemovePartitions",
     "TestClient_Produce",
+    "TestClient_ProduceLargeMessages",
     "TestConsumeTopicRetrieval",
     "TestConsumeTopicRetrieval_Many",
     "TestDirectPartitionPurge",
@@ -34,6 +34,7 @@ PASSES: tuple[str, ...] = (
     "TestIssue810",
     "TestIssue831",
     "TestIssue865",
+    "TestIssueFetchLargerThanBrokerMaxReadBytes",
     "TestIssueProduceBrokerTooOldFailsRecords",
     "TestIssueProduceSyncManualPartitionNegativeDoesNotPanic",
     "TestPauseIssue489",
@@ -60,10 +61,8 @@ REASONS: Mapping[str, str] = (
     | dict.fromkeys(_SHARE_GROUP_TESTS.split(), SHARE_GROUPS)
     | dict.fromkeys(["TestOAuthAuth", "TestSCRAMAuth", "TestSCRAMAuthBadCredentials"], SECURITY)
     | {
-        "TestClient_ProduceLargeMessages": MESSAGE_SIZES,
         "TestConsumeMaxDecompressBatchBytes": COMPRESSION,
         "TestConsumeRegex": "The test reads the internal topic `__consumer_offsets`. A store has none.",
-        "TestIssueFetchLargerThanBrokerMaxReadBytes": MESSAGE_SIZES,
         "TestPooling": COMPRESSION,
     }
 )

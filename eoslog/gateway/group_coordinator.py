@@ -142,9 +142,8 @@ class GroupCoordinator:
     def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
         """Note that a member is alive. Raises: GroupRefusal"""
         coordinated = self._known(group_id)
-        code = coordinated.group.heartbeat(member, self._now_ms())
-        self._settle(coordinated)
-        return code
+        # The next deadline only becomes later, and to find it takes time for each member. So the timer stays.
+        return coordinated.group.heartbeat(member, self._now_ms())
 
     def leave(self, group_id: str, members: list[MemberIdentity]) -> list[ErrorCode]:
         """Let members leave, and return the outcome for each. Raises: GroupRefusal"""
@@ -175,7 +174,6 @@ class GroupCoordinator:
             generation=offsets.generation,
         )
         code = coordinated.group.check_commit(member, self._now_ms(), in_transaction=in_transaction)
-        self._settle(coordinated)
         if code is not ErrorCode.none:
             raise GroupRefusal(code, f"a member of group {offsets.group!r} may not commit: {code.name}")
         return offsets.model_copy(update={"member_id": coordinated.member_id, "group_instance_id": None})

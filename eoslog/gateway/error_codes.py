@@ -67,4 +67,6 @@ def error_code(error: EosLogError) -> ErrorCode:
 def coordinator_code(error: EosLogError) -> ErrorCode:
     """Return Kafka's code for an error of a coordinator. Clients repeat a request after a retriable error."""
     is_unavailable = isinstance(error, errors.RetriableError) and not isinstance(error, errors.NotCoordinator)
+    # Members of groups do not expect the code of a full disk, and would end.
+    is_unavailable = is_unavailable or isinstance(error, errors.StorageFull)
     return ErrorCode.coordinator_not_available if is_unavailable else error_code(error)

@@ -19,6 +19,7 @@ from eoslog.gateway.error_codes import coordinator_code, error_code
         (errors.NotCoordinator("x"), ErrorCode.not_coordinator, None),
         (errors.StoreUnavailable("x"), ErrorCode.not_enough_replicas, ErrorCode.coordinator_not_available),
         (errors.CommitStateUnknown("x"), ErrorCode.request_timed_out, ErrorCode.coordinator_not_available),
+        (errors.StorageFull("x"), ErrorCode.kafka_storage_error, ErrorCode.coordinator_not_available),
         (errors.IllegalState("x"), ErrorCode.unknown_server_error, None),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, errors.EosLogError) else "",

@@ -71,10 +71,10 @@ class _Coordinated:
     heartbeats: Heartbeats
     member_id: str
     """The id of the gateway's membership in the log."""
-    replaced: tuple[str, ...]
-    """The memberships of other gateways that end when this one begins."""
     has_joined: bool = False
     """True if the log has the membership."""
+    may_have_joined: bool = False
+    """True if the log may have the membership: the outcome of an append may be unknown."""
     size: int = 0
     """The bytes of memory that were last counted for the group."""
     work: asyncio.Task[None] | None = None
@@ -265,7 +265,7 @@ class GroupCoordinator:
     async def _leave(self, coordinated: _Coordinated) -> None:
         if coordinated.work is not None:
             await asyncio.wait([coordinated.work])
-        if coordinated.has_joined:
+        if coordinated.may_have_joined:
             try:
                 await self._release(coordinated)
             except EosLogError as error:
@@ -294,7 +294,7 @@ class GroupCoordinator:
         found = self._groups.get(group_id)
         if found is not None:
             return found
-        replaced = await self._run(lambda: self._replaced(group_id))
+        await self._run(lambda: self._replaced(group_id))
         self._check_not_ending()
         # The request of another client may have begun since.
         return self._groups.setdefault(
@@ -304,25 +304,26 @@ class GroupCoordinator:
                 ClassicGroup(group_id, settings=self._settings, new_id=self._store.environment.new_id),
                 self._heartbeats(group_id),
                 self._store.environment.new_id(),
-                replaced,
             ),
         )
 
     def _replaced(self, group_id: str) -> tuple[str, ...]:
-        """Return the memberships of gateways that this one replaces.
+        """Return the members in the log that this gateway replaces: they have died.
 
         Raises:
-            InconsistentGroupProtocol: the group has consumers of eoslog.
+            InconsistentGroupProtocol: a consumer of eoslog is alive.
             NotCoordinator: another gateway is alive.
         """
         members = self._members(group_id)
-        if any(member.address is None for member in members.values()):
+        gateways = self._others(members)
+        consumers = [member_id for member_id, member in members.items() if member.address is None]
+        others = {*gateways, *consumers}
+        if others and not others <= self._heartbeats(group_id).silent(others):
+            if gateways:
+                raise self._elsewhere(group_id, gateways)
             raise InconsistentGroupProtocol(
                 f"group {group_id!r} has consumers of eoslog, so clients of Kafka's protocol cannot join it"
             )
-        others = self._others(members)
-        if others and not others.keys() <= self._heartbeats(group_id).silent(others):
-            raise self._elsewhere(group_id, others)
         return tuple(members)
 
     def _members(self, group_id: str) -> Mapping[str, Member]:
@@ -392,7 +393,7 @@ class GroupCoordinator:
         """Return what has to be put into the log; None if the log is as it should be."""
         if coordinated.group.needs_generation:
             return self._begin_generation
-        if coordinated.has_joined and coordinated.group.state is GroupState.EMPTY:
+        if coordinated.may_have_joined and coordinated.group.state is GroupState.EMPTY:
             return self._release
         return None
 
@@ -431,7 +432,10 @@ class GroupCoordinator:
         )
 
         def put() -> None:
+            replaced: tuple[str, ...] = ()
             if not coordinated.has_joined:
+                # Not those of the first JoinGroup: a client may join a second time long after it.
+                replaced = self._replaced(coordinated.group_id)
                 coordinated.heartbeats.put(coordinated.member_id, _SESSION_TIMEOUT_MS)
             self._store.append(
                 ChangeGroup(
@@ -439,18 +443,18 @@ class GroupCoordinator:
                     self._store.now_ms(),
                     joined=member,
                     only_if_member=coordinated.has_joined,
-                    left=coordinated.replaced,
+                    left=set(replaced) - {coordinated.member_id},
                 )
             )
             self._store.environment.reached("gateway.group.joined")
 
+        coordinated.may_have_joined = True
         await self._run(put)
         generation = self._generation(coordinated)
         if generation is None:
             self._drop(coordinated, ErrorCode.not_coordinator)
             return
         coordinated.has_joined = True
-        coordinated.replaced = ()
         if coordinated.group.subscribed_topics == topics:
             coordinated.group.begin_generation(generation, self._now_ms())
 
@@ -475,7 +479,7 @@ class GroupCoordinator:
             coordinated.heartbeats.delete((member_id,))
 
         await self._run(put)
-        coordinated.has_joined = False
+        coordinated.has_joined = coordinated.may_have_joined = False
         coordinated.member_id = self._store.environment.new_id()
 
     def _drop(self, coordinated: _Coordinated, code: ErrorCode) -> None:

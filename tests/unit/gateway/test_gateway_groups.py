@@ -357,6 +357,37 @@ def test_a_silent_gateway_is_replaced(store: Store, world: World) -> None:
         assert old.join().error_code is ErrorCode.not_coordinator
 
 
+def test_a_gateway_that_is_no_longer_silent_is_not_replaced(store: Store, world: World) -> None:
+    settings = {"group_initial_rebalance_delay_ms": 0}
+    with running(world.process(), **settings) as first, running(store, **settings) as second, ExitStack() as clients:
+        old, new = (GroupClient(clients.enter_context(Client(each.port))) for each in (first, second))
+        old.join()
+        assert old.sync({old.member_id: b"all"}).error_code is NONE
+        world.pass_time(60_000)
+        new.send_join()
+        assert new.joined().error_code is ErrorCode.member_id_required
+
+        (gateway_id,) = in_log(store).members
+        Heartbeats(store.object_store, "g").put(gateway_id, 30_000)
+        assert new.join().error_code is ErrorCode.not_coordinator
+        assert old.commit((0, 1)) == {0: NONE}
+
+
+def test_a_gateway_leaves_a_group_that_it_may_have_joined(store: Store, world: World) -> None:
+    cut_off = world.process()
+    with running(cut_off, group_initial_rebalance_delay_ms=0) as gateway, ExitStack() as clients:
+        member, same = (GroupClient(clients.enter_context(Client(gateway.port))) for _ in range(2))
+        member.send_join()
+        same.member_id = member.joined().member_id
+        faulty(cut_off).lose_answers(SLOTS, lands=True)
+        member.send_join()
+        wait_until(lambda: bool(in_log(store).members))
+        assert same.leave() is NONE
+        assert member.joined().error_code is ErrorCode.unknown_member_id
+        faulty(cut_off).heal()
+        wait_until(lambda: not in_log(store).members)
+
+
 def test_an_administrator_ends_the_membership_of_a_gateway(store: Store, member: GroupClient) -> None:
     store.admin.remove_members("g")
     assert member.commit((0, 1)) == {0: ErrorCode.not_coordinator}
@@ -412,6 +443,21 @@ def test_consumers_of_eoslog_and_clients_of_kafka_do_not_share_a_group(
         with pytest.raises(InconsistentGroupProtocol):
             own.poll()
     assert member.heartbeat() in (NONE, ErrorCode.rebalance_in_progress)
+
+
+def test_clients_of_kafka_take_over_a_group_whose_consumers_have_died(
+    store: Store, world: World, client: Client
+) -> None:
+    for _ in range(2):
+        own = world.process().consumer(group_id="own")
+        own.subscribe(["t"])
+        own.poll()
+    member = GroupClient(client, "own")
+    assert member.join().error_code is ErrorCode.inconsistent_group_protocol
+    world.pass_time(3_600_000)
+    assert member.join().error_code is NONE
+    assert member.sync({member.member_id: b"all"}).error_code is NONE
+    assert member.commit((0, 1)) == {0: NONE}
 
 
 # Administration

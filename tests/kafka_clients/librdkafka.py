@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.peers.services import java
 from tests.kafka_clients import java_tools
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -29,13 +31,20 @@ class Result:
     """The last lines of the program."""
 
 
-def _kafka_scripts(directory: Path) -> Path:
-    """Return a directory with Kafka's script for topics, in the place where a distribution of Kafka has it."""
-    script = directory / "kafka" / "bin" / "kafka-topics.sh"
-    script.parent.mkdir(parents=True)
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(java_tools.command("TopicCommand"))} "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
-    return script.parents[1]
+def _kafka_distribution(directory: Path) -> Path:
+    """Return a directory like a distribution of Kafka, with the jars and the scripts that tests call."""
+    distribution = directory / "kafka"
+    scripts = {
+        "kafka-topics.sh": f'exec {shlex.join(java_tools.command("TopicCommand"))} "$@"',
+        "kafka-run-class.sh": f'exec {shlex.quote(java())} -cp "$CLASSPATH:$KAFKA_PATH/libs/*" "$@"',
+    }
+    (distribution / "bin").mkdir(parents=True)
+    for name, command in scripts.items():
+        script = distribution / "bin" / name
+        script.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+        script.chmod(0o755)
+    (distribution / "libs").symlink_to(java_tools.JARS)
+    return distribution
 
 
 def run(
@@ -68,13 +77,16 @@ def run(
         "RDKAFKA_TEST_CONF": str(settings),
         "TEST_REPORT": str(report),
         "TESTS": number,
-        # Some tests call Kafka's own script.
-        "KAFKA_PATH": str(_kafka_scripts(directory)),
+        # Some tests call Kafka's own scripts.
+        "KAFKA_PATH": str(_kafka_distribution(directory)),
         "BROKERS": servers,
     }
     # A test reads a file of the source by its place beside the directory of the tests.
     (directory / "src").symlink_to(SOURCE / "src")
     (directory / "tests").mkdir()
+    # A test compiles its clients in Java here, and runs them.
+    shutil.copytree(SOURCE / "tests" / "java", directory / "tests" / "java")
+    (directory / "tests" / "Makefile").write_text("java:\n\t$(MAKE) -C java\n.PHONY: java\n", encoding="ascii")
     with (directory / "output").open("w+b") as output:
         process = subprocess.Popen(
             [

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
@@ -29,6 +30,10 @@ _FIRST_THAT_ADDS = 12
 """From this version on a batch adds its partition to the transaction (KIP-890)."""
 _FIRST_ABORTABLE = 11
 """The first version with ``TRANSACTION_ABORTABLE``."""
+_FIRST_WITH_RECORD_ERRORS = 8
+"""The first version whose answers name the wrong records of a batch."""
+_MOST_WRONG_RECORDS = 1_000
+"""The answer names at most so many wrong records of a batch. This bounds its size."""
 _DECODED_AT_ONCE = 16 << 10
 """Smaller batches are decoded in the event loop: another thread would cost more."""
 
@@ -36,9 +41,11 @@ _DECODED_AT_ONCE = 16 << 10
 class _Refusal(Exception):
     """The error of one batch, which never entered the queue."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, wrong_records: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.code = code
+        self.wrong_records = wrong_records
+        """The positions of the wrong records in the batch, if only some of its records are wrong."""
 
 
 class _Outcome(NamedTuple):
@@ -47,6 +54,7 @@ class _Outcome(NamedTuple):
     code: ErrorCode
     message: str | None = None
     offset: int = -1
+    wrong_records: Sequence[int] = ()
 
 
 def _code(request: Request, error: EosLogError) -> ErrorCode:
@@ -57,6 +65,14 @@ def _code(request: Request, error: EosLogError) -> ErrorCode:
     if isinstance(error, InvalidTxnState) and request.api.version >= _FIRST_ABORTABLE:
         return ErrorCode.transaction_abortable
     return error_code(error)
+
+
+def _check_keys(topic: str, batch: DecodedBatch) -> None:
+    """Raises: _Refusal: the topic is compacted, and a record has no key."""
+    lacking = np.flatnonzero(batch.rows["key"].is_null().to_numpy())
+    if lacking.size:
+        reason = f"topic {topic} is compacted, and the record has no key"
+        raise _Refusal(ErrorCode.invalid_record, reason, lacking[:_MOST_WRONG_RECORDS].tolist())
 
 
 _Appended: TypeAlias = "asyncio.Future[AppendedRows | EosLogError]"
@@ -138,6 +154,8 @@ class Produce:
             if decoded.is_transactional and (not message.transactional_id or decoded.producer_id < 0):
                 reason = "a batch of a transaction needs a transactional id and a producer id"
                 raise _Refusal(ErrorCode.invalid_record, reason)
+            if found.config.is_compacted:
+                _check_keys(topic, decoded)
         except BaseException:
             lease.release()
             raise
@@ -214,7 +232,7 @@ class Produce:
     @staticmethod
     def _outcome(request: Request, found: _Appended | _Refusal) -> _Outcome:
         if isinstance(found, _Refusal):
-            return _Outcome(found.code, str(found))
+            return _Outcome(found.code, str(found), wrong_records=found.wrong_records)
         if not found.done():
             return _Outcome(ErrorCode.request_timed_out, "the store has not answered in time")
         answer = found.result()
@@ -231,6 +249,11 @@ class Produce:
             base_offset=outcome.offset,
             log_append_time=None,
             log_start_offset=-1 if known is None else known.log_start_offset,
-            record_errors=(),
+            record_errors=tuple(
+                request.api.part(
+                    "BatchIndexAndErrorMessage", batch_index=each, batch_index_error_message=outcome.message
+                )
+                for each in (outcome.wrong_records if request.api.version >= _FIRST_WITH_RECORD_ERRORS else ())
+            ),
             error_message=outcome.message,
         )

@@ -14,7 +14,7 @@ from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
-from tests.unit.gateway.kafka_batches import changed
+from tests.unit.gateway.kafka_batches import Record, built, changed
 from tests.unit.gateway.raw_client import (
     NO_PRODUCER,
     Client,
@@ -164,12 +164,20 @@ def test_batches_of_one_request_are_answered_one_by_one(store: Store, world: Wor
     assert read(world.process(), "t") == [(0, b"good")]
 
 
-def test_a_row_without_key_is_refused_in_a_compacted_topic(store: Store) -> None:
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
+def test_records_without_key_are_named_in_a_compacted_topic(store: Store, version: int) -> None:
     store.admin.create_topic("compacted", config={"cleanup.policy": "compact"})
+    mixed = built([Record(number, None if number % 2 else b"key") for number in range(3000)])
     with running(store) as gateway, Client(gateway.port) as client:
-        (answer,) = produce(client, ("compacted", 0, batch(b"x")))
+        answers = produce(client, ("compacted", 0, batch(b"x")), ("compacted", 0, mixed), version=version)
+        (kept,) = produce(client, ("compacted", 0, batch(b"x", key=b"key")), version=version)
 
-    assert answer.error_code is ErrorCode.invalid_record
+    assert [each.error_code for each in answers] == [ErrorCode.invalid_record] * 2
+    assert (kept.error_code, kept.base_offset) == (ErrorCode.none, 0)
+    if version >= 8:
+        assert [each.batch_index for each in answers[0].record_errors] == [0]
+        assert [each.batch_index for each in answers[1].record_errors] == list(range(1, 2000, 2))
+        assert answers[0].record_errors[0].batch_index_error_message == answers[0].error_message
 
 
 def test_a_batch_above_the_limit_of_its_topic_is_refused_as_it_is_sent(store: Store) -> None:

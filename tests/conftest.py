@@ -46,10 +46,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"needs PySpark {marker.args[0]}"))
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected: nothing of them is garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exempt what was collected from garbage collection, which would go through thousands of tests each time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.peers import plots
 from benchmarks.peers.measurements import Comparison, Results, Spread, compare
 from benchmarks.peers.parts import PARTS
 
@@ -46,6 +45,9 @@ def write(kept: Mapping[str, Results], machine: Mapping[str, str], output: Path)
         machine: What they were measured on: a name and its value.
         output: The directory of the documentation.
     """
+    # Matplotlib takes long to import, and most of the benchmarks and their tests draw nothing.
+    from benchmarks.peers import plots
+
     images = output / "images"
     images.mkdir(parents=True, exist_ok=True)
     pictures = {part: plots.draw(results, images) for part, results in kept.items() if results.measurements}

@@ -11,6 +11,7 @@ from eoslog.copying.store_copy import CopyReport
 from eoslog.log.replica import LogConfig
 from eoslog.log.slots import SLOTS, slot_path
 from eoslog.maintenance.sealing import seal_now
+from tests.depth import sweep
 from tests.unit.copying.copies import Place, busy_store, rewrite_everything, state_of
 from tests.unit.support.partitions import partition_of
 from tests.unit.support.world import World
@@ -67,7 +68,7 @@ def test_a_complete_copy_says_how_far_it_is_behind(source: Store, place: Place) 
     assert newest > first.slot
 
 
-@pytest.mark.parametrize("commits", [1, 7])
+@pytest.mark.parametrize("commits", sweep([1, 7], quick=[7]))
 def test_an_update_copies_only_the_files_that_the_copy_lacks(source: Store, place: Place, commits: int) -> None:
     first = source.admin.copy(place.process())
     for number in range(commits):
@@ -173,12 +174,12 @@ class Pause:
         pytest.param("store.copy.planned", 1, False, marks=pytest.mark.slow),
         ("store.copy.file_put", 1, False),
         pytest.param("store.copy.files_copied", 1, False, marks=pytest.mark.slow),
-        ("store.copy.completed", 1, False),
+        pytest.param("store.copy.completed", 1, False, marks=pytest.mark.slow),
         ("store.copy.slot_put", 1, True),
         pytest.param("store.copy.slot_put", 2, True, marks=pytest.mark.slow),
         pytest.param("store.copy.slots_put", 1, True, marks=pytest.mark.slow),
         pytest.param("store.copy.verified", 1, True, marks=pytest.mark.slow),
-        ("store.copy.described", 1, True),
+        pytest.param("store.copy.described", 1, True, marks=pytest.mark.slow),
         ("store.copy.outdated_files_deleted", 1, True),
     ],
 )
@@ -204,7 +205,7 @@ def test_a_killed_update_leaves_the_old_copy_or_the_new_one(
 @pytest.mark.parametrize(
     ("point", "times"),
     [
-        ("store.copy.completed", 1),
+        pytest.param("store.copy.completed", 1, marks=pytest.mark.slow),
         ("store.copy.slot_put", 1),
         pytest.param("store.copy.slot_put", 2, marks=pytest.mark.slow),
         pytest.param("store.copy.slots_put", 1, marks=pytest.mark.slow),

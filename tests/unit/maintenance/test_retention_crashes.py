@@ -87,7 +87,7 @@ def _named_files(store: Store) -> set[str]:
 
 
 @pytest.mark.usefixtures("files_are_objects")
-@pytest.mark.parametrize("stride", sweep([9, 25], quick=[25]))
+@pytest.mark.parametrize("stride", sweep([9, 25, 60], quick=[60]))
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_dies_leaves_nothing_half_done(point: str, stride: int) -> None:
     deaths = 0

@@ -163,7 +163,7 @@ CLIENT_POINTS = (
 
 
 # A client appends so often that some of the times tell enough.
-@pytest.mark.parametrize("stride", sweep([3, 7], quick=[7]))
+@pytest.mark.parametrize("stride", sweep([3, 7, 15], quick=[15]))
 @pytest.mark.parametrize("point", CLIENT_POINTS)
 def test_clients_that_die_at_any_of_their_steps_leave_nothing_half_done(point: str, stride: int) -> None:
     deaths = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from datetime import timedelta
 from functools import partial
@@ -26,8 +26,9 @@ from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
 from eoslog.gateway.protocol import Request
 from eoslog.session.session import Session
+from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.names import TopicPartition, check_id
-from eoslog.state.store_state import Group
+from eoslog.state.store_state import Group, StoreState
 
 _FIRST_WITH_MEMBER_IDS = 4
 """The first version of JoinGroup in which a member gets its id before it joins (KIP-394)."""
@@ -278,16 +279,18 @@ class GroupRequests:
         partitions = [
             TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions
         ]
-        code = await self._outcome(partial(self._admin.delete_consumer_group_offsets, message.group_id, partitions))
-        codes = dict.fromkeys(partitions, code)
-        if code in (ErrorCode.unknown_topic_or_partition, ErrorCode.group_subscribed_to_topic):
-            # The log has deleted nothing, and Kafka deletes the other offsets.
-            for each in codes:
-                codes[each] = await self._outcome(
-                    partial(self._admin.delete_consumer_group_offsets, message.group_id, [each])
-                )
+        codes: dict[TopicPartition, ErrorCode] = {}
+
+        def delete() -> None:
+            # The log deletes all offsets of an entry or none, and Kafka deletes those that can be deleted.
+            codes.update(self._store.read(lambda state, slot: _kept_offsets(state, message.group_id, partitions)))
+            rest = [each for each in partitions if each not in codes]
+            self._admin.delete_consumer_group_offsets(message.group_id, rest)
+
+        code = await self._outcome(delete)
+        codes = dict.fromkeys(partitions, code) | codes
         of_group = (ErrorCode.group_id_not_found, ErrorCode.invalid_request, ErrorCode.coordinator_not_available)
-        whole = next((code for code in codes.values() if code in of_group), ErrorCode.none)
+        whole = code if code in of_group else ErrorCode.none
         return request.api.response(
             error_code=whole,
             topics=()
@@ -308,6 +311,22 @@ class GroupRequests:
                 for topic in message.topics
             ),
         )
+
+
+def _kept_offsets(
+    state: StoreState, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """Return the partitions whose offsets cannot be deleted, with the reason."""
+    members = state.groups.get(group_id, EMPTY_GROUP).members
+    subscribed = {topic for member in members.values() for topic in member.topics}
+    found = {}
+    for each in partitions:
+        topic = state.topics.get(state.topic_ids.get(each.topic, ""))
+        if topic is None or not 0 <= each.partition < topic.partitions:
+            found[each] = ErrorCode.unknown_topic_or_partition
+        elif each.topic in subscribed:
+            found[each] = ErrorCode.group_subscribed_to_topic
+    return found
 
 
 def _own_group(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup | None:

@@ -547,7 +547,9 @@ def test_clients_join_a_group_that_was_deleted_meanwhile(client: Client, member:
         assert joining.commit((0, 1)) == {0: NONE}
 
 
-def test_offsets_are_deleted_unless_a_member_reads_their_topic(client: Client, member: GroupClient) -> None:
+def test_offsets_are_deleted_unless_a_member_reads_their_topic(
+    client: Client, member: GroupClient, store: Store
+) -> None:
     key = ApiKey.OFFSET_DELETE
 
     def deleted(group_id: str, *partitions: int, topic: str = "t") -> tuple[ErrorCode, list[ErrorCode]]:
@@ -559,10 +561,13 @@ def test_offsets_are_deleted_unless_a_member_reads_their_topic(client: Client, m
     commit_plainly(client, (0, 1), (1, 2), group_id="plain")
     member.commit((0, 1))
 
-    assert deleted("plain", 0, 9) == (NONE, [NONE, ErrorCode.unknown_topic_or_partition])
+    slots = store.read(lambda state, slot: slot)
+    unknown = ErrorCode.unknown_topic_or_partition
+    assert deleted("plain", 0, 1, 9) == (NONE, [NONE, NONE, unknown])
+    assert store.read(lambda state, slot: slot) == slots + 1
+    assert deleted("plain", 0, -1, topic="none") == (NONE, [unknown, unknown])
+    assert deleted("none", 9) == (ErrorCode.group_id_not_found, [])
     assert deleted("g", 0) == (NONE, [ErrorCode.group_subscribed_to_topic])
     assert deleted("none", 0) == (ErrorCode.group_id_not_found, [])
-    assert {partition: found[0] for partition, found in fetch_offsets(client, 0, 1, group_id="plain")[1].items()} == {
-        0: -1,
-        1: 2,
-    }
+    left = fetch_offsets(client, 0, 1, group_id="plain")[1]
+    assert {partition: found[0] for partition, found in left.items()} == {0: -1, 1: -1}

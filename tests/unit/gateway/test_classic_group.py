@@ -757,6 +757,14 @@ def test_a_rebalance_to_which_no_member_comes_begins_again_with_the_static_ones(
     assert [each.member_id for each in reply.answer.members] == [one, two]
 
 
+def test_a_rebalance_to_which_no_member_comes_leaves_the_group_empty(host: Host) -> None:
+    leader, *_ = host.stable(3, session_ms=200_000)
+    host.leave((leader, None))
+    host.sleep(REBALANCE_MS)
+    assert host.group.state is GroupState.EMPTY
+    assert host.group.next_deadline_ms is None
+
+
 def test_a_rebalance_timeout_of_zero_does_not_wake_the_host_all_the_time(host: Host) -> None:
     one, two = static(host, "one", "two", rebalance_ms=5_000)
     for member, instance in ((one, "one"), (two, "two")):

@@ -455,7 +455,7 @@ class GroupCoordinator:
             self._drop(coordinated, ErrorCode.not_coordinator)
             return
         coordinated.has_joined = True
-        if coordinated.group.subscribed_topics == topics:
+        if coordinated.group.subscribed_topics <= topics:
             coordinated.group.begin_generation(generation, self._now_ms())
 
     def _topics_for_log(self, topics: frozenset[str]) -> tuple[str, ...]:

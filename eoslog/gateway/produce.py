@@ -33,7 +33,7 @@ _FIRST_ABORTABLE = 11
 _FIRST_WITH_RECORD_ERRORS = 8
 """The first version whose answers name the wrong records of a batch."""
 _MOST_WRONG_RECORDS = 1_000
-"""The answer names at most so many wrong records of a batch. This bounds its size."""
+"""The answer names at most this many wrong records of a batch. This bounds its size."""
 _DECODED_AT_ONCE = 16 << 10
 """Smaller batches are decoded in the event loop: another thread would cost more."""
 

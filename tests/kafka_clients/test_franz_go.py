@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 _OF_GROUPS = ("TestGroupETL", "TestTxnEtl")
 """Consumers of three groups in a chain join and leave while they move records, the second test in transactions."""
-_RECORDS, _MANY_RECORDS = 1_000, 20_000
+_RECORDS, _MANY_RECORDS = 1_000, 100_000
 _OTHERS = sorted({name.partition("/")[0] for name in PASSES}.difference(_OF_GROUPS))
 _NEEDS_A_SERVER = re.compile(r"\b(newTestClient|tmp(Named)?Topic(Partitions)?|(scram|oauth)Seeds)\b")
 

@@ -18,9 +18,10 @@ def command(tool: str, *arguments: str) -> list[str]:
     """Return the command that runs a tool.
 
     Args:
-        tool: a class of ``org.apache.kafka.tools``.
+        tool: a class of ``org.apache.kafka.tools``, or the whole name of a class of another package of Kafka's.
     """
-    return [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", f"{_TOOLS}.{tool}", *arguments]
+    name = tool if tool.startswith("kafka.") else f"{_TOOLS}.{tool}"
+    return [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", name, *arguments]
 
 
 def run(tool: str, *arguments: str, timeout_s: float = 120) -> str:

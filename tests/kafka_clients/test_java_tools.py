@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eoslog import TopicConfig
 from tests.kafka_clients import java_tools
 from tests.kafka_clients.conftest import Served
 
@@ -84,6 +86,33 @@ def test_the_topics_tool_creates_describes_and_deletes_topics(served: Served) ->
 
     assert "PartitionCount: 3" in described
     assert topic not in java_tools.run("TopicCommand", *server, "--list").split()
+
+
+def test_the_tools_of_admins_add_partitions_change_settings_and_delete_records(served: Served, tmp_path: Path) -> None:
+    topic = served.new_topic()
+    server = ("--bootstrap-server", served.servers)
+    of_topic = (*server, "--entity-type", "topics", "--entity-name", topic)
+    with served.store.producer() as producer:
+        for _ in range(7):
+            producer.send(topic, b"v", partition=0)
+    offsets = {"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}
+    (tmp_path / "offsets.json").write_text(json.dumps(offsets), encoding="ascii")
+
+    java_tools.run("TopicCommand", *server, "--alter", "--topic", topic, "--partitions", "3")
+    changes = "max.message.bytes=1000,cleanup.policy=[compact,delete],min.insync.replicas=2"
+    java_tools.run("kafka.admin.ConfigCommand", *of_topic, "--alter", "--add-config", changes)
+    described = java_tools.run("kafka.admin.ConfigCommand", *of_topic, "--describe")
+    changed = served.store.admin.describe_topic(topic)
+    java_tools.run("kafka.admin.ConfigCommand", *of_topic, "--alter", "--delete-config", "max.message.bytes")
+    deleted = java_tools.run("DeleteRecordsCommand", *server, "--offset-json-file", str(tmp_path / "offsets.json"))
+
+    assert changed.partitions == 3
+    assert changed.config == TopicConfig(max_message_bytes=1000, cleanup_policy="compact,delete")
+    assert "max.message.bytes=1000 sensitive=false" in described
+    assert "retention.ms" not in described
+    assert served.store.admin.describe_topic(topic).config == TopicConfig(cleanup_policy="compact,delete")
+    assert re.search(rf"{topic}-0\s+low_watermark: 4", deleted)
+    assert [row["offset"] for row in served.rows(topic)] == [4, 5, 6]
 
 
 def test_the_offsets_tool_prints_the_end_of_each_partition(served: Served) -> None:

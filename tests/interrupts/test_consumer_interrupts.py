@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,10 +25,11 @@ from tests.interrupts.stores import empty_store, objects_of, store_of
 
 _PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 _ROWS = 12
-_SLICE = 12
+_SLICE = 6
 """How many points of a call the quick test takes."""
 
 
+@cache
 def _template() -> dict[str, bytes]:
     store = empty_store()
     store.admin.create_topic("t", partitions=len(_PARTITIONS))
@@ -39,12 +41,9 @@ def _template() -> dict[str, bytes]:
     return objects_of(store)
 
 
-_TEMPLATE = _template()
-
-
 def new_store() -> Store:
     """A store with the topic ``t``, whose partitions have rows."""
-    return store_of(_TEMPLATE)
+    return store_of(_template())
 
 
 def member(store: Store, *, polls: int) -> tuple[Consumer, list[bytes]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +19,7 @@ from eoslog.store import Store
 from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
 from tests.interrupts.stores import empty_store, objects_of, store_of
 
-_SLICE = 4
+_SLICE = 2
 """How many points of a call the quick test takes, for each way to go on."""
 
 
@@ -30,6 +31,7 @@ class Setting(NamedTuple):
     futures: dict[bytes, Future[RecordMetadata]]
 
 
+@cache
 def _template() -> dict[str, bytes]:
     """The objects of a store with the topic ``t``."""
     store = empty_store()
@@ -37,12 +39,9 @@ def _template() -> dict[str, bytes]:
     return objects_of(store)
 
 
-_TEMPLATE = _template()
-
-
 def new_store() -> Store:
     """A store with the topic ``t``."""
-    return store_of(_TEMPLATE)
+    return store_of(_template())
 
 
 def rows_in(store: Store) -> list[bytes]:

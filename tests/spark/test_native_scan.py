@@ -52,7 +52,7 @@ def sent(spark: SparkSession, store: eoslog.Store, rows: DataFrame, topic: str =
     ("seed", "records", "compacted"),
     [
         pytest.param(1, False, False, marks=pytest.mark.slow),
-        (2, False, True),
+        pytest.param(2, False, True, marks=pytest.mark.slow),
         (3, True, False),
         pytest.param(4, True, True, marks=pytest.mark.slow),
     ],

@@ -12,6 +12,7 @@ from eoslog.consumer.consumer import Consumer
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.depth import sweep
 from tests.unit.support.world import World
 
 PARTITIONS = [TopicPartition("in", number) for number in range(3)]
@@ -19,7 +20,7 @@ MOST_MEMBERS = 3
 STEPS = 60
 TELLING = (17, 46)
 """In these two a partition goes to another member and comes back while a transaction is open."""
-SEEDS = [*range(8), *TELLING, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(50, 150))]
+SEEDS = sweep([*range(8), *TELLING, *range(50, 150)], quick=[*range(4), *TELLING])
 WEIGHTS = (2, 10, 2, 1, 1, 0.5)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import numpy as np
@@ -26,7 +26,7 @@ from eoslog.gateway.batch_errors import (
     UnsupportedBatch,
 )
 from eoslog.gateway.record_batches import control_batch, decode, encode, most_decoded_bytes
-from tests.depth import sweep
+from tests.depth import examples, sweep
 from tests.unit.gateway.kafka_batches import (
     FIELDS,
     HEADER,
@@ -75,6 +75,7 @@ def encoded(records: list[Record], *, base_offset: int = 0, offsets: list[int] |
 @pytest.mark.usefixtures("headers_together_or_not")
 @CLIENTS
 @COMPRESSIONS
+@examples(10)
 @given(records=RECORDS)
 def test_rows_are_the_records_that_a_client_wrote(client: str, compression: int, records: list[Record]) -> None:
     # aiokafka takes a first timestamp of -1 for none, and loses it.
@@ -94,6 +95,7 @@ def test_a_batch_is_that_of_other_clients_byte_for_byte(records: list[Record]) -
 
 @CLIENTS
 @COMPRESSIONS
+@examples(10)
 @given(records=RECORDS, base=st.integers(0, 2**60))
 def test_the_batch_of_a_client_is_that_of_its_rows(
     client: str, compression: int, records: list[Record], base: int
@@ -363,14 +365,15 @@ def test_the_bytes_of_the_rows_have_a_bound_before_they_are_decoded(compression:
 
 
 @pytest.mark.parametrize(
-    "batch",
+    "made",
     [
-        built([Record(7)] * 100_000),
-        batch_of(b"\0", 0, 0, -1, -1, _SMALL_HEADERS),
+        lambda: built([Record(7)] * 100_000),
+        lambda: batch_of(b"\0", 0, 0, -1, -1, _SMALL_HEADERS),
     ],
     ids=["records", "headers"],
 )
-def test_small_records_and_headers_take_few_times_their_bytes(batch: bytes) -> None:
+def test_small_records_and_headers_take_few_times_their_bytes(made: Callable[[], bytes]) -> None:
+    batch = made()
     pool = pa.default_memory_pool()
     before = pool.bytes_allocated()
     tracemalloc.start()
@@ -419,6 +422,7 @@ def spoiled(batch: bytes, chance: random.Random) -> bytes:
 
 @pytest.mark.usefixtures("headers_together_or_not")
 @COMPRESSIONS
+@examples(10)
 @given(records=RECORDS, seed=st.integers(0, 2**32))
 def test_spoiled_batches_are_read_byte_by_byte_alike_or_refused(
     compression: int, records: list[Record], seed: int

@@ -8,6 +8,7 @@ from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogStartMoved
+from tests.depth import sweep
 from tests.unit.maintenance.compacted_log import DAY_MS, CompactedLog
 from tests.unit.support.paused_processes import At, Died, die
 
@@ -29,7 +30,11 @@ def _history() -> CompactedLog:
 
 
 @pytest.mark.parametrize(
-    ("point", "times"), [*((point, times) for point in POINTS[:3] for times in (1, 2)), (POINTS[3], 1)]
+    ("point", "times"),
+    sweep(
+        [*((point, times) for point in POINTS[:3] for times in (1, 2)), (POINTS[3], 1)],
+        quick=[(point, 1) for point in POINTS],
+    ),
 )
 def test_a_pass_that_dies_leaves_no_key_without_its_newest_row(point: str, times: int) -> None:
     undisturbed, log = _history(), _history()

@@ -15,6 +15,7 @@ import pytest
 import eoslog
 from eoslog.producer import exit_flush
 from eoslog.store import Store
+from tests.depth import sweep
 from tests.s3.servers import S3Server
 from tests.unit.support.world import values
 
@@ -84,7 +85,7 @@ producer.flush()
     assert values(eoslog.connect(tmp_path / "store")) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("staged", sweep([True, False], quick=[True]))
 def test_rows_in_an_open_transaction_are_counted_at_exit(run: Run, tmp_path: Path, staged: bool) -> None:
     program = f"""
 producer = store.producer('tx', staged={staged})

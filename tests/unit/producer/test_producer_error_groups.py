@@ -96,7 +96,7 @@ def allowed_calls(producer_of: Callable[[], Producer]) -> set[str]:
     return allowed
 
 
-@pytest.mark.parametrize("error", RETRIABLE)
+@pytest.mark.parametrize("error", sweep(RETRIABLE, quick=RETRIABLE[::3]))
 @pytest.mark.parametrize(
     ("call", "phase"),
     [

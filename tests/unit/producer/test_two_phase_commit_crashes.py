@@ -7,6 +7,7 @@ import pytest
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.store import Store
+from tests.depth import sweep
 from tests.unit.support.paused_processes import Died, Mortal
 from tests.unit.support.world import values
 
@@ -39,7 +40,7 @@ def run(store: Store, database: Database, environment: Environment, *, staged: b
 
 
 @pytest.mark.parametrize("staged", [True, False])
-@pytest.mark.parametrize("times", range(1, 12, 2))
+@pytest.mark.parametrize("times", sweep(range(1, 12, 2), quick=[1, 7]))
 @pytest.mark.parametrize(
     "point",
     [

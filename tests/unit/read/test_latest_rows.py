@@ -11,6 +11,7 @@ import pytest
 from eoslog import InvalidOption, Store
 from eoslog.format.partitioner import RowKeys
 from eoslog.read import latest_rows
+from tests.depth import sweep
 from tests.unit.pyspark_eoslog.native.histories import TOPIC, TableHistory
 from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import World
@@ -146,7 +147,10 @@ def test_a_file_without_a_newest_row_is_read_only_for_its_keys(world: World) -> 
     assert store.requests["GET"] == before + 3
 
 
-@pytest.mark.parametrize(("seed", "records", "compacted"), [(1, False, False), (2, False, True), (3, True, True)])
+@pytest.mark.parametrize(
+    ("seed", "records", "compacted"),
+    sweep([(1, False, False), (2, False, True), (3, True, True)], quick=[(2, False, True), (3, True, True)]),
+)
 def test_the_rows_are_those_of_a_plain_search_in_any_history(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -45,6 +45,7 @@ from eoslog.state.transaction_requests import (
     end_request,
     prepare_request,
 )
+from tests.depth import examples
 from tests.unit.state.histories import (
     TOPIC_ID,
     History,
@@ -623,6 +624,7 @@ def test_a_checkpoint_holds_the_whole_state_and_the_history_goes_on_from_it(data
         run.step()
 
 
+@examples(10)
 @given(st.data())
 def test_a_part_whose_name_and_changed_slot_are_the_same_is_the_same(data: st.DataObject) -> None:
     run = Run(data)

@@ -165,7 +165,7 @@ class Mortal(Environment):
             raise Died
 
 
-@pytest.mark.parametrize("points", sweep(range(8), quick=range(0, 8, 2)))
+@pytest.mark.parametrize("points", sweep(range(8), quick=range(0, 8, 4)))
 def test_a_repair_that_dies_anywhere_is_gone_on_with(store: Store, points: int) -> None:
     spoil(store, references(store)[0].path)
     store.object_store.delete(derived(store))

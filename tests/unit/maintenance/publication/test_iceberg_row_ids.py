@@ -8,6 +8,7 @@ import pytest
 
 from eoslog import InvalidTopic, Store
 from eoslog.iceberg import next_manifests
+from tests.depth import sweep
 from tests.iceberg_tables import check_iceberg_versions, iceberg_versions, manifests, newest_version
 from tests.published_history import History
 from tests.unit.maintenance.publication.published_topics import create, write
@@ -29,7 +30,7 @@ def row_ids(store: Store) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("cleanup_policy", ["delete", "compact,delete"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sweep(range(3), quick=[0]))
 def test_each_row_has_an_id_of_its_own_in_every_version(tmp_path: Path, seed: int, cleanup_policy: str) -> None:
     history = History(str(tmp_path), seed, cleanup_policy, table_format="iceberg", iceberg_format_version=3)
     history.run(60)

@@ -69,7 +69,7 @@ def reads(history: TableHistory) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.parametrize("compacted", [False, True])
-@pytest.mark.parametrize("seed", sweep(range(5), quick=range(2)))
+@pytest.mark.parametrize("seed", sweep(range(5), quick=[0]))
 def test_files_with_what_is_told_of_them_are_the_rows(tmp_path: Path, seed: int, compacted: bool) -> None:
     history = TableHistory(tmp_path, seed, compacted=compacted)
     history.run(30)

@@ -87,7 +87,7 @@ WORKERS  ?= 2
 PYTEST   := $(BIN)/python -m pytest -n $(WORKERS)
 SIMULATE := $(BIN)/python -m tests.simulation.run
 
-QUICK_SEEDS ?= 200
+QUICK_SEEDS ?= 100
 SHORT_STEPS := 100
 test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (12 minutes on 2 cores)
 
@@ -103,17 +103,19 @@ coverage: setup s3-server promtool ## Run test-unit with the coverage, which tak
 	@echo "Coverage of these tests: the ten modules with the least, and all"
 	@$(BIN)/python -m coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
 
-test-simulation: setup ## The part of them that simulates: its tests, and QUICK_SEEDS=200 short histories
+test-simulation: setup ## The part of them that simulates: its tests, and QUICK_SEEDS=100 short histories
 	$(PYTEST) -m "not slow" tests/simulation
 	$(SIMULATE) --services mixed --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
 
 # VERSION is a release of PySpark, which has an environment of its own. PySpark 3 must be refused.
 SPARK_PYTHON = $(if $(VERSION),.cache/pyspark-$(VERSION),$(VENV))/bin/python
 SPARK_TESTS  = $(if $(filter 3.%,$(VERSION)),tests/older_pyspark,tests/spark $(if $(VERSION),tests/unit/pyspark_eoslog))
-test-spark: setup s3-server ## The part of them that runs Spark, with a session for each of WORKERS=2 (VERSION=4.1: another PySpark)
+# A session waits for its own processes nearly half of the time, so one more keeps the cores busy.
+SPARK_WORKERS ?= $(shell expr $(WORKERS) + 1)
+test-spark: setup s3-server ## The part of them that runs Spark, with a session for each of SPARK_WORKERS=3 (VERSION=4.1: another PySpark)
 	$(if $(VERSION),@conf/pyspark_environment.sh $(VERSION))
 	PYSPARK_PYTHON=$(CURDIR)/$(SPARK_PYTHON) PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(SPARK_PYTHON) \
-		$(SPARK_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(SPARK_TESTS)
+		$(SPARK_PYTHON) -m pytest -n $(SPARK_WORKERS) --dist worksteal -m "not slow" $(SPARK_TESTS)
 
 DEEP_MIXED_SEEDS ?= 1000
 DEEP_LOG_SEEDS ?= 3000

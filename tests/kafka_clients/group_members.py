@@ -23,6 +23,8 @@ Row = tuple[int, int, bytes]
 SESSION_TIMEOUT_MS = 6_000
 _HEARTBEAT_MS = 200
 _POLL_S = 0.1
+_ROWS = 50
+"""The most rows that a member gets at once."""
 COMMIT, PARTITIONS, POLL = "commit", "partitions", "poll"
 
 
@@ -76,7 +78,7 @@ class _Confluent:
         self._consumer.subscribe([topic])
 
     def poll(self) -> list[Row]:
-        found = self._consumer.consume(1_000, _POLL_S)
+        found = self._consumer.consume(_ROWS, _POLL_S)
         for message in found:
             assert message.error() is None, message.error()
         return [(message.partition(), message.offset(), message.value()) for message in found]
@@ -116,7 +118,8 @@ class _KafkaPython:
         )
 
     def poll(self) -> list[Row]:
-        found = self._consumer.poll(timeout_ms=round(1000 * _POLL_S), max_records=1_000)
+        # kafka-python 3.0 loses an assignment that comes between two polls, so a poll is longer than a rebalance.
+        found = self._consumer.poll(timeout_ms=1_500, max_records=_ROWS)
         return [(each.partition, each.offset, each.value) for rows in found.values() for each in rows]
 
     def partitions(self) -> set[int]:
@@ -163,7 +166,7 @@ class _AioKafka:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def poll(self) -> list[Row]:
-        found = self._run(self._consumer.getmany(timeout_ms=round(1000 * _POLL_S), max_records=1_000))
+        found = self._run(self._consumer.getmany(timeout_ms=round(1000 * _POLL_S), max_records=_ROWS))
         return [(each.partition, each.offset, each.value) for rows in found.values() for each in rows]
 
     def partitions(self) -> set[int]:

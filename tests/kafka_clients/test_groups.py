@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
@@ -33,7 +34,11 @@ def topic(served: Served) -> str:
     return served.new_topic(PARTITIONS)
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda client: client.package)
+# kafka-python's polls take long.
+_PARAMS = [pytest.param(each, marks=[pytest.mark.slow] if each.package == "kafka" else []) for each in CLIENTS]
+
+
+@pytest.fixture(params=_PARAMS, ids=lambda client: client.package)
 def client(request: pytest.FixtureRequest) -> GroupClient:
     found: GroupClient = request.param
     pytest.importorskip(found.package)
@@ -61,12 +66,17 @@ def write(served: Served, topic: str, rows: int = 40) -> list[Row]:
     return [row for row in found if row[:2] not in before]
 
 
+def poll(members: Sequence[Member]) -> list[list[Row]]:
+    """Poll members at the same time: during a rebalance they wait for each other."""
+    with ThreadPoolExecutor(len(members)) as threads:
+        return list(threads.map(lambda member: member.poll(), members))
+
+
 def rebalance(*members: Member) -> list[set[int]]:
     """Poll until the members share all partitions, and return the partitions of each."""
     end = time.monotonic() + PATIENCE_S
     while True:
-        for each in members:
-            assert each.poll() == []
+        assert not any(poll(members))
         shares = [each.partitions() for each in members]
         if all(shares) and sorted(number for share in shares for number in share) == list(range(PARTITIONS)):
             return shares
@@ -79,8 +89,8 @@ def read(count: int, *members: Member) -> list[list[Row]]:
     end = time.monotonic() + PATIENCE_S
     last = None
     while last is None or time.monotonic() < last:
-        for rows, member in zip(found, members, strict=True):
-            rows += member.poll()
+        for rows, new in zip(found, poll(members), strict=True):
+            rows += new
         assert time.monotonic() < end, found
         if last is None and sum(map(len, found)) >= count:
             last = time.monotonic() + _QUIET_S

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -100,6 +100,8 @@ class GroupCoordinator:
         """The bytes of memory of all groups."""
         self._looked_ms: dict[str, int] = {}
         """When this gateway last looked for the heartbeats of another one, by group."""
+        self._committing: dict[tuple[str, str], set[Future[None]]] = {}
+        """The commits of static members that are not in the log yet, by group and instance id."""
         self._is_ending = False
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
@@ -114,6 +116,9 @@ class GroupCoordinator:
                 ErrorCode.group_max_size_reached,
                 f"a member has {request.size} bytes of metadata. At most {_LARGEST_MEMBER} are allowed",
             )
+        # A new process of a static member may take its place without a new generation, which would fence the old one.
+        while committing := self._committing.get((group_id, request.group_instance_id or "")):
+            await asyncio.wait(map(asyncio.wrap_future, committing))
         coordinated = await self._coordinated(group_id)
         self._check_memory(coordinated, request.size - coordinated.group.size_of(request.member_id))
         return await self._asked(coordinated, partial(coordinated.group.join, request, self._now_ms()))
@@ -177,6 +182,27 @@ class GroupCoordinator:
         if code is not ErrorCode.none:
             raise GroupRefusal(code, f"a member of group {offsets.group!r} may not commit: {code.name}")
         return offsets.model_copy(update={"member_id": coordinated.member_id, "group_instance_id": None})
+
+    async def commit(self, offsets: GroupOffsets, work: Callable[[], None]) -> None:
+        """Run work that commits offsets.
+
+        Args:
+            offsets: the offsets as the client gave them.
+        """
+        committing = self._executor.submit(work)
+        if offsets.group_instance_id is not None:
+            key = offsets.group, offsets.group_instance_id
+            loop = asyncio.get_running_loop()
+            self._committing.setdefault(key, set()).add(committing)
+            # The work goes on if the client closes its connection.
+            committing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._committed, key, done))
+        await asyncio.wrap_future(committing)
+
+    def _committed(self, key: tuple[str, str], done: Future[None]) -> None:
+        committing = self._committing[key]
+        committing.discard(done)
+        if not committing:
+            del self._committing[key]
 
     def code_of_commit(self, offsets: GroupOffsets, code: ErrorCode) -> ErrorCode:
         """Return the code for a commit that the log has refused.

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -138,8 +139,9 @@ class GroupOffsetRequests:
         code = ErrorCode.none
         if offsets is not None:
             try:
-                offsets = self._groups.by_coordinator(offsets, in_transaction=False)
-                await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, offsets)
+                given_by_client = offsets
+                offsets = self._groups.by_coordinator(given_by_client, in_transaction=False)
+                await self._groups.commit(given_by_client, partial(self._commit, offsets))
             except GroupRefusal as error:
                 code = error.code
             except EosLogError as error:

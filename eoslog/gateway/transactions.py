@@ -7,8 +7,9 @@ client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -189,6 +190,7 @@ class Transactions:
                 ProducerIdentity(message.producer_id, message.producer_epoch),
                 offsets=offsets,
                 may_begin=not _has_version_1(request),
+                run=partial(self._groups.commit, given.offsets),
             )
             code = self._groups.code_of_commit(offsets, code)
         return given.answer(request, "TxnOffsetCommit", code)
@@ -202,12 +204,14 @@ class Transactions:
         may_begin: bool = True,
         partitions: tuple[TransactionPartition, ...] = (),
         offsets: GroupOffsets | None = None,
+        run: Callable[[Callable[[], None]], Awaitable[None]] | None = None,
     ) -> ErrorCode:
         """Add content to a transaction, and return the outcome.
 
         Args:
             may_begin: True if the content may begin a transaction. Otherwise it is refused, unless the transaction is
                 open that was open when the request was read.
+            run: runs the work that appends it.
         """
 
         def add(start_slot: int | None) -> None:
@@ -228,7 +232,7 @@ class Transactions:
 
         try:
             start_slot = None if may_begin else self._start_slot(transactional_id)
-            await self._run(lambda: add(start_slot))
+            await (run or self._run)(partial(add, start_slot))
         except EosLogError as error:
             return _code(request, error)
         return ErrorCode.none

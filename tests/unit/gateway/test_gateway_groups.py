@@ -21,7 +21,7 @@ from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.store_state import Group
 from eoslog.store import Store
 from tests.unit.gateway.group_clients import GroupClient, commit_plainly, fetch_offsets
-from tests.unit.gateway.raw_client import Client, Running, Transactional, part, running
+from tests.unit.gateway.raw_client import Client, Running, Transactional, offsets_of, part, running
 from tests.unit.support.paused_processes import asleep_at
 from tests.unit.support.world import SLOTS, World, faulty
 
@@ -262,6 +262,49 @@ def test_a_commit_that_reaches_the_log_after_the_next_generation_is_refused(
             may_go_on.set()
             committing.join(_PATIENCE_S)
     assert codes == [{0: ErrorCode.illegal_generation}]
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_new_process_of_a_static_member_begins_after_the_commits_of_the_old_one(
+    client: Client, gateway: Running, store: Store, in_transaction: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new process gets no new generation, so the log would take a late commit of the old one."""
+    member = GroupClient(client, instance="i")
+    assert member.join().error_code is NONE
+    assert member.sync({member.member_id: b"all"}).error_code is NONE
+    append = store.append
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    def late(request: Any, **options: Any) -> Any:
+        is_asked.set()
+        assert may_go_on.wait(_PATIENCE_S)
+        return append(request, **options)
+
+    with Client(gateway.port) as old, Client(gateway.port) as other:
+        producer = Transactional(old)
+        producer.init()
+        monkeypatch.setattr(store, "append", late)
+        named: dict[str, Any] = {"group_id": "g", "member_id": member.member_id, "group_instance_id": "i"}
+        if in_transaction:
+            key, version, name = ApiKey.TXN_OFFSET_COMMIT, 5, "TxnOffsetCommitRequest"
+            named |= producer.of | {"generation_id": member.generation}
+        else:
+            key, version, name = ApiKey.OFFSET_COMMIT, 8, "OffsetCommitRequest"
+            named |= {"generation_id_or_member_epoch": member.generation}
+        old.send(key, version, **named, topics=(offsets_of(key, version, name, [(0, 10)]),))
+        assert is_asked.wait(_PATIENCE_S)
+        # The process ends, and its connection with it. Its commit goes on.
+        old.socket.close()
+        new = GroupClient(other, instance="i")
+        new.send_join()
+        time.sleep(0.1)
+        assert member.heartbeat() is NONE
+        may_go_on.set()
+        assert new.joined().error_code is NONE
+        assert new.sync().assignment == b"all"
+        found = fetch_offsets(other, 0, stable=True)[1][0]
+        assert found[2 if in_transaction else 0] == (ErrorCode.unstable_offset_commit if in_transaction else 10)
+        assert member.heartbeat() is ErrorCode.fenced_instance_id
 
 
 def replace_client(member: GroupClient, client: Client) -> GroupClient:

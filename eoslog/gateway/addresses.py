@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from eoslog.errors import InvalidOption
 from eoslog.wording import quoted
 
 _LAST_PORT = 65_535
+_HOST = re.compile(r"[0-9A-Za-z._-]{1,255}|(?=.*:)[0-9A-Za-z:.%_-]{1,255}")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ def parsed_address(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(text)
-    if not host or not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+    # The log has the address of a gateway that coordinates a group.
+    if not _HOST.fullmatch(host) or not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
         raise ValueError(text)
     return Address(host, int(port))
 

@@ -81,6 +81,22 @@ def test_an_address_has_a_host_and_a_port(command: Command, address: str) -> Non
     assert "is not HOST:PORT" in result.stderr
 
 
+@pytest.mark.parametrize("host", ["gäteway", "a b", "a/b", "x" * 256, "[::1" + "0" * 300 + "]"])
+def test_clients_get_an_address_that_the_log_can_have(command: Command, host: str) -> None:
+    result = command.run("gateway", "--listen", "127.0.0.1:0", "--advertise", f"{host}:9092", "--check")
+
+    assert result.exit_code == 2
+    assert "is not HOST:PORT" in result.stderr
+
+
+@pytest.mark.parametrize("host", ["kafka_1.example.com", "[fe80::1%eth0]"])
+def test_clients_may_get_another_address(command: Command, store: eoslog.Store, host: str) -> None:
+    result = command.run("gateway", "--listen", "127.0.0.1:0", "--advertise", f"{host}:9092", "--check")
+
+    assert result.exit_code == 0
+    assert f"{host}:9092" in result.stdout
+
+
 def test_a_port_in_use_is_reported(command: Command, store: eoslog.Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = command.run("gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--check")

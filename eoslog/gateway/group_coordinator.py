@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -100,8 +100,8 @@ class GroupCoordinator:
         """The bytes of memory of all groups."""
         self._looked_ms: dict[str, int] = {}
         """When this gateway last looked for the heartbeats of another one, by group."""
-        self._committing: dict[tuple[str, str], set[Future[None]]] = {}
-        """The commits of static members that are not in the log yet, by group and instance id."""
+        self._committing: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
+        """The ends of the commits of static members that are not in the log yet, by group and instance id."""
         self._is_ending = False
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
@@ -118,7 +118,7 @@ class GroupCoordinator:
             )
         # A new process of a static member may take its place without a new generation, which would fence the old one.
         while committing := self._committing.get((group_id, request.group_instance_id or "")):
-            await asyncio.wait(map(asyncio.wrap_future, committing))
+            await asyncio.wait(committing)
         coordinated = await self._coordinated(group_id)
         self._check_memory(coordinated, request.size - coordinated.group.size_of(request.member_id))
         return await self._asked(coordinated, partial(coordinated.group.join, request, self._now_ms()))
@@ -193,14 +193,16 @@ class GroupCoordinator:
         if offsets.group_instance_id is not None:
             key = offsets.group, offsets.group_instance_id
             loop = asyncio.get_running_loop()
-            self._committing.setdefault(key, set()).add(committing)
+            end = loop.create_future()
+            self._committing.setdefault(key, set()).add(end)
             # The work goes on if the client closes its connection.
-            committing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._committed, key, done))
+            committing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._committed, key, end))
         await asyncio.wrap_future(committing)
 
-    def _committed(self, key: tuple[str, str], done: Future[None]) -> None:
+    def _committed(self, key: tuple[str, str], end: asyncio.Future[None]) -> None:
+        end.set_result(None)
         committing = self._committing[key]
-        committing.discard(done)
+        committing.discard(end)
         if not committing:
             del self._committing[key]
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -249,7 +249,11 @@ class Fetch:
             parts = []
             for each in topic.partitions:
                 part = self._fetched_of(topic.topic, each, isolation, left)
-                left -= sum(map(len, part.batches))
+                size = sum(map(len, part.batches))
+                if size > left < most_bytes:
+                    # Only the first rows of an answer may exceed the limit, so that a client gets on (KIP-74).
+                    part, size = replace(part, batches=()), left
+                left -= size
                 parts.append(part)
             found.append(parts)
         return found

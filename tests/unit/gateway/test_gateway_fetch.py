@@ -262,6 +262,23 @@ def test_offsets_below_the_log_start_are_out_of_range(store: Store) -> None:
         assert [offset for offset, _ in fetched_all(client, "t", isolation=COMMITTED, start=2)] == [2]
 
 
+def test_only_the_first_rows_of_an_answer_may_be_larger_than_the_client_asks(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        produce(client, *(("t", index, batch(b"x" * 1_000)) for index in (0, 1)))
+        sizes = {}
+        for most in (500, 1_500, 2_500):
+            values = fetch_values("t", 0, max_bytes=most)
+            wanted = tuple(
+                part(ApiKey.FETCH, 11, "FetchPartition", partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+                for index in (0, 1)
+            )
+            values["topics"] = (part(ApiKey.FETCH, 11, "FetchTopic", topic="t", partitions=wanted),)
+            (topic,) = client.call(ApiKey.FETCH, 11, **values).responses
+            sizes[most] = [len(values_of(each.records)) for each in topic.partitions]
+
+    assert sizes == {500: [1, 0], 1_500: [1, 0], 2_500: [1, 1]}
+
+
 def test_one_request_fetches_many_partitions(store: Store) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         produce(client, ("t", 0, batch(b"0")), ("t", 1, batch(b"1")))

@@ -160,7 +160,9 @@ class GroupOffsetRequests:
         """
         message = request.message
         has_groups = hasattr(message, "groups")
-        asked = [(each.group_id, each.topics) for each in (message.groups if has_groups else (message,))]
+        # A group may have many offsets, and a request may ask for all of them very often.
+        groups = message.groups if has_groups else (message,)
+        asked = list(dict.fromkeys((each.group_id, each.topics) for each in groups))
         require_stable = getattr(message, "require_stable", False)
         try:
             found = await asyncio.get_running_loop().run_in_executor(

@@ -73,7 +73,8 @@ class Topics:
             # Topics of columns are left out: a client that subscribes to a pattern could not read them.
             found = [self._described(request, each) for each in self._topics.all() if _has_records(each)]
         else:
-            found = [await self._requested(request, each) for each in message.topics]
+            # A topic may have many partitions, and a request may name it very often.
+            found = [await self._requested(request, each) for each in dict.fromkeys(message.topics)]
         return api.response(topics=tuple(found), **self._cluster(request, "MetadataResponseBroker"))
 
     async def cluster(self, request: Request) -> Any:

@@ -534,6 +534,14 @@ def test_a_group_that_is_asked_for_many_times_is_described_once(client: Client, 
     assert [each.group_id for each in answer.groups] == ["g", "none"]
 
 
+def test_a_group_whose_offsets_are_asked_for_many_times_is_answered_once(client: Client) -> None:
+    assert commit_plainly(client, (0, 1)) == {0: NONE}
+    key = ApiKey.OFFSET_FETCH
+    asked = part(key, 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
+    (answer,) = client.call(key, 8, groups=(asked,) * 1_000, require_stable=False).groups
+    assert answer.group_id == "g"
+
+
 def test_groups_without_members_are_described(client: Client) -> None:
     assert commit_plainly(client, (0, 1)) == {0: NONE}
     assert described(client).group_state == "Empty"

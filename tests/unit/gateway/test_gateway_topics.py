@@ -91,6 +91,12 @@ def test_topics_are_found_by_their_ids(store: Store) -> None:
     assert missing.error_code is ErrorCode.unknown_topic_id
 
 
+def test_a_topic_that_is_asked_for_many_times_is_described_once(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        answer = metadata(client, *(["t"] * 1_000), "none", create=False)
+        assert [each.name for each in answer.topics] == ["t", "none"]
+
+
 def test_topics_of_other_processes_are_found(store: Store, world: World) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         world.process().admin.create_topic("new")

@@ -15,8 +15,9 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 _NEW_MEMBER_TIMEOUT_MS = 300_000
 """A new member whose JoinGroup waits this long is removed (Kafka's ``group.new.member.join.timeout.ms``)."""
 _LONGEST_TOPIC = 249
-_MEMBER_BYTES, _PENDING_BYTES, _TOPIC_BYTES = 2_000, 1_000, 300
-"""The memory of a member, of a pending member id and of a topic, each at least as large as Python's objects for it."""
+_MEMBER_BYTES, _PENDING_BYTES, _NAME_BYTES = 2_000, 1_000, 300
+"""The memory of a member, of a pending member id and of the name of a topic or protocol. Each is at least as large as
+Python's objects for it."""
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
 
 
@@ -46,7 +47,7 @@ class Member:
         self.topics: frozenset[str] = frozenset()
         if request.protocol_type == CONSUMER_PROTOCOL_TYPE:
             self.topics = frozenset().union(*map(subscribed_topics, self.protocols.values()))
-        self._own_bytes = _MEMBER_BYTES + request.size + len(self.topics) * _TOPIC_BYTES
+        self._own_bytes = _MEMBER_BYTES + request.size + (len(self.topics) + len(self.protocols)) * _NAME_BYTES
 
     def matches(self, request: JoinRequest) -> bool:
         """Return whether a request has the member's protocols, in the same order and with the same metadata."""

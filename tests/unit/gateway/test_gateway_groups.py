@@ -184,6 +184,14 @@ def test_members_that_do_not_join_a_second_time_take_memory(store: Store) -> Non
         assert set(codes[refused:]) == {ErrorCode.group_max_size_reached}
 
 
+def test_names_of_protocols_take_memory(store: Store) -> None:
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=40_000) as found, Client(found.port) as client:
+        names = [f"protocol{number}" for number in range(100)]
+        protocols = [part(ApiKey.JOIN_GROUP, 9, "JoinGroupRequestProtocol", name=each, metadata=b"") for each in names]
+        assert GroupClient(client).join(protocols=tuple(protocols)).error_code is NONE
+        assert GroupClient(client, "h").join(protocols=tuple(protocols)).error_code is ErrorCode.group_max_size_reached
+
+
 def test_assignments_take_memory(store: Store) -> None:
     with running(store, group_initial_rebalance_delay_ms=0, group_bytes=50_000) as found, Client(found.port) as client:
         member = GroupClient(client)

@@ -489,8 +489,8 @@ class GroupCoordinator:
     def _topics_for_log(self, topics: frozenset[str]) -> tuple[str, ...]:
         """Return the names of existing topics, and some of the others: clients may name any number."""
         existing = topics & self._store.known_state.topic_ids.keys()
-        others = filter(_is_topic_name, sorted(topics - existing))
-        return tuple(sorted((*existing, *islice(others, _MOST_NEW_TOPICS))))
+        others = islice(sorted(topics - existing), _MOST_NEW_TOPICS)
+        return tuple(sorted((*existing, *filter(_is_topic_name, others))))
 
     def _generation(self, coordinated: _Coordinated) -> int | None:
         """Return the group's generation in the log; None if this gateway is not its member."""

@@ -41,6 +41,7 @@ _SESSION_TIMEOUT_MS = 30_000
 """Another gateway may replace a gateway whose heartbeat is older than this (ms)."""
 _HEARTBEAT_MS = _SESSION_TIMEOUT_MS // 3
 _CLIENT_ID = "eoslog gateway"
+_NO_MEMBER = {"member_id": "", "group_instance_id": None}
 _RETRIES = Backoff(first_ms=100, longest_ms=2_000)
 _LARGEST_MEMBER = 1 << 20
 """The largest JoinGroup request (bytes). In a cluster of Kafka even a whole group has to fit into a record of 1 MB."""
@@ -172,6 +173,11 @@ class GroupCoordinator:
         coordinated = self._groups.get(offsets.group)
         if coordinated is None:
             self.coordinated(offsets.group)
+        if offsets.generation < 0 and self._is_empty(offsets.group):
+            # Without members a group only keeps offsets, and the name of the client does not matter. A transaction has
+            # the members of its consumer's group, so there the log refuses an unknown one.
+            return offsets if in_transaction else offsets.model_copy(update=_NO_MEMBER)
+        if coordinated is None:
             return offsets
         member = MemberIdentity(
             member_id=offsets.member_id,
@@ -182,6 +188,12 @@ class GroupCoordinator:
         if code is not ErrorCode.none:
             raise GroupRefusal(code, f"a member of group {offsets.group!r} may not commit: {code.name}")
         return offsets.model_copy(update={"member_id": coordinated.member_id, "group_instance_id": None})
+
+    def _is_empty(self, group_id: str) -> bool:
+        coordinated = self._groups.get(group_id)
+        if coordinated is not None:
+            return coordinated.group.state is GroupState.EMPTY
+        return not self._store.known_state.groups.get(group_id, EMPTY_GROUP).members
 
     async def commit(self, offsets: GroupOffsets, work: Callable[[], None]) -> None:
         """Run work that commits offsets.

@@ -240,6 +240,18 @@ def test_only_members_of_the_generation_commit(client: Client, member: GroupClie
     assert fetch_offsets(client, 0)[1][0][0] == 1
 
 
+@pytest.mark.parametrize("version", [2, 9])
+def test_a_client_without_a_generation_commits_while_a_group_has_no_members(client: Client, version: int) -> None:
+    assert commit_plainly(client, (0, 1), version=version, member_id="a name") == {0: NONE}
+    joining = GroupClient(client)
+    joining.send_join()
+    assert joining.joined().error_code is ErrorCode.member_id_required
+    assert commit_plainly(client, (0, 2), version=version, member_id="a name") == {0: NONE}
+    assert joining.join().error_code is NONE
+    assert commit_plainly(client, (0, 3), version=version, member_id="a name") == {0: ErrorCode.unknown_member_id}
+    assert fetch_offsets(client, 0)[1][0][0] == 2
+
+
 def test_a_commit_that_reaches_the_log_after_the_next_generation_is_refused(
     client: Client, member: GroupClient, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

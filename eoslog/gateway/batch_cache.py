@@ -20,16 +20,23 @@ class EncodedBatch(NamedTuple):
     end_offset: int
 
 
+class PartitionVersion(NamedTuple):
+    """A partition until the next entry that removes rows of it. Its batches are those of no later version."""
+
+    partition_id: PartitionId
+    snapshot_floor: int
+
+
 class BatchCache:
     """Recent batches by the offset at which a fetch finds them. The least recently used ones are dropped."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._batches: OrderedDict[tuple[PartitionId, IsolationLevel | None, int], EncodedBatch] = OrderedDict()
+        self._batches: OrderedDict[tuple[PartitionVersion, IsolationLevel | None, int], EncodedBatch] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, partition: PartitionId, isolation: IsolationLevel, offset: int) -> EncodedBatch | None:
+    def get(self, partition: PartitionVersion, isolation: IsolationLevel, offset: int) -> EncodedBatch | None:
         with self._lock:
             for level in (isolation, None):
                 found = self._batches.get((partition, level, offset))
@@ -38,7 +45,9 @@ class BatchCache:
                     return found
             return None
 
-    def put(self, partition: PartitionId, isolation: IsolationLevel | None, offset: int, batch: EncodedBatch) -> None:
+    def put(
+        self, partition: PartitionVersion, isolation: IsolationLevel | None, offset: int, batch: EncodedBatch
+    ) -> None:
         """Keep a batch.
 
         Args:

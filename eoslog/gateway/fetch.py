@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError, OffsetOutOfRange
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, stored_schema
-from eoslog.gateway.batch_cache import BatchCache, EncodedBatch
+from eoslog.gateway.batch_cache import BatchCache, EncodedBatch, PartitionVersion
 from eoslog.gateway.error_codes import error_code
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.log_follower import LogFollower
@@ -73,7 +73,7 @@ class BatchReader:
         left = most_bytes
         end = visible_end(partition, isolation)
         while offset < end and left > 0:
-            batch = self._cache.get(partition.id, isolation, offset)
+            batch = self._cache.get(_version(partition), isolation, offset)
             if batch is None:
                 batch = self._encode_on(topic, partition, offset, isolation=isolation, batch_bytes=most_bytes)
             if found and len(batch.data) > left:
@@ -95,7 +95,7 @@ class BatchReader:
             timestamps = part.column("timestamp").cast(pa.int64()).to_numpy()
             data = encode(part, base_offset=int(offsets[0]), offsets=offsets, timestamps=timestamps)
             batch = EncodedBatch(data, int(offsets[-1]) + 1)
-            self._cache.put(partition.id, isolation, offset, batch)
+            self._cache.put(_version(partition), isolation, offset, batch)
             first = first or batch
             offset = batch.end_offset
             size += len(data)
@@ -105,7 +105,7 @@ class BatchReader:
             # The last offsets belong to markers or aborted rows. A control batch moves the consumer past them.
             end = visible_end(partition, isolation)
             first = EncodedBatch(control_batch(end - 1, -1, -1, True), end)
-            self._cache.put(partition.id, isolation, offset, first)
+            self._cache.put(_version(partition), isolation, offset, first)
         return first
 
     def _rows_on(
@@ -133,6 +133,10 @@ class BatchReader:
             offset += window
             # Compaction may have left few rows in many offsets.
             window = min(window * _WINDOW_GROWTH, _LARGEST_WINDOW)
+
+
+def _version(partition: Partition) -> PartitionVersion:
+    return PartitionVersion(partition.id, partition.snapshot_floor)
 
 
 def _regrouped(rows: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:

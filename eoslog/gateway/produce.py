@@ -12,7 +12,7 @@ import numpy as np
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
-from eoslog.gateway.batch_cache import BatchCache, EncodedBatch
+from eoslog.gateway.batch_cache import BatchCache, EncodedBatch, PartitionVersion
 from eoslog.gateway.batch_errors import BatchError
 from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.error_codes import BATCH_CODES, error_code
@@ -23,6 +23,7 @@ from eoslog.gateway.protocol import Request
 from eoslog.gateway.record_batches import DecodedBatch, decode, most_decoded_bytes
 from eoslog.producer.producer_batches import ProducerBatch
 from eoslog.state.append_requests import AppendedRows, DuplicateRows
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.wording import quoted
 
 _NO_ANSWER, _ALL = 0, -1
@@ -176,16 +177,23 @@ class Produce:
         answer.add_done_callback(lambda _: lease.release())
         if not decoded.is_transactional:
             # The rows look the same at each isolation level. Those of a transaction may be aborted.
-            answer.add_done_callback(partial(self._keep, decoded))
+            known = self._topics.partition(topic, data.index)
+            # Compaction may follow before the callback does. Then the batch is kept for a version that nobody reads.
+            answer.add_done_callback(partial(self._keep, decoded, NO_SLOT if known is None else known.snapshot_floor))
         return answer
 
-    def _keep(self, decoded: DecodedBatch, answer: _Appended) -> None:
-        """Put an appended batch into the cache."""
+    def _keep(self, decoded: DecodedBatch, snapshot_floor: int, answer: _Appended) -> None:
+        """Put an appended batch into the cache.
+
+        Args:
+            snapshot_floor: that of the partition before the append.
+        """
         appended = None if answer.cancelled() else answer.result()
         # The rows of a duplicate are those of the earlier batch, whatever the client sends now.
         if isinstance(appended, AppendedRows) and not isinstance(appended, DuplicateRows):
             begin, end = appended.base_offset, appended.base_offset + appended.record_count
-            self._cache.put(appended.partition_id, None, begin, EncodedBatch(decoded.at_offset(begin), end))
+            version = PartitionVersion(appended.partition_id, snapshot_floor)
+            self._cache.put(version, None, begin, EncodedBatch(decoded.at_offset(begin), end))
 
     async def _decoded(self, records: memoryview) -> DecodedBatch:
         def decoded() -> DecodedBatch:

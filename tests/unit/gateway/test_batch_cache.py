@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from eoslog.gateway.batch_cache import BatchCache, EncodedBatch
+from eoslog.gateway.batch_cache import BatchCache, EncodedBatch, PartitionVersion
 from eoslog.read.isolation import IsolationLevel
 from eoslog.state.names import PartitionId
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-PARTITION = PartitionId("topic", 0)
+PARTITION = PartitionVersion(PartitionId("topic", 0), 5)
 
 
 def test_a_batch_is_found_by_its_place_and_level() -> None:
@@ -19,7 +19,8 @@ def test_a_batch_is_found_by_its_place_and_level() -> None:
     assert cache.get(PARTITION, COMMITTED, 1) == committed
     assert cache.get(PARTITION, UNCOMMITTED, 1) is None
     assert cache.get(PARTITION, COMMITTED, 3) == cache.get(PARTITION, UNCOMMITTED, 3) == common
-    assert cache.get(PartitionId("topic", 1), COMMITTED, 1) is None
+    assert cache.get(PARTITION._replace(partition_id=PartitionId("topic", 1)), COMMITTED, 1) is None
+    assert cache.get(PARTITION._replace(snapshot_floor=6), COMMITTED, 1) is None
 
 
 def test_the_least_recently_used_batches_are_dropped() -> None:

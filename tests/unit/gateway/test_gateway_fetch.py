@@ -111,6 +111,21 @@ def test_gaps_of_compaction_are_kept(store: Store, monkeypatch: pytest.MonkeyPat
         assert fetched_all(client, "c", isolation=UNCOMMITTED, partition_max_bytes=1) == expected
 
 
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+def test_rows_that_compaction_has_removed_are_no_longer_fetched(store: Store, world: World, isolation: int) -> None:
+    store.admin.create_topic("c", config=TopicConfig(cleanup_policy="compact"))
+    with running(store) as gateway, Client(gateway.port) as client:
+        produce(client, ("c", 0, batch(b"old", key=b"k")))
+        produce(client, ("c", 0, batch(b"new", b"newest", key=b"k")))
+        # The gateway keeps the batches as they were sent, and the one that it makes of the last row.
+        assert [offset for offset, _ in fetched_all(client, "c", isolation=isolation)] == [0, 1, 2]
+        assert fetched_all(client, "c", isolation=isolation, start=2) == [(2, b"newest")]
+        world.process().admin.compact_keys("c", now=True)
+        produce(client, ("t", 0, batch(b"the gateway learns of the compaction")))
+
+        assert fetched_all(client, "c", isolation=isolation) == [(2, b"newest")]
+
+
 def test_rows_farther_apart_than_the_offsets_of_a_batch_are_fetched(store: Store) -> None:
     def append_gap(count: int) -> None:
         """Append so many rows, and skip their file."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 BROKERS = "The test is about a broker's disks, replicas or access rules. A store has none."
-RECORDS = "The gateway deletes no records. `eoslog` can."
 PARTITION_DESCRIPTIONS = (
     "The gateway does not answer `DescribeTopicPartitions`. Clients with a fallback send `Metadata` instead."
 )
-SETTINGS = "The gateway does not tell the types of settings."
 SECURITY = "The gateway has neither TLS nor SASL."
 
 PASSES: tuple[str, ...] = (
     "test_admin_integration.py::test_create_delete_topics",
+    "test_admin_integration.py::test_create_partitions",
     "test_admin_integration.py::test_delete_groups",
     "test_admin_integration.py::test_delete_groups_with_errors",
+    "test_admin_integration.py::test_delete_records",
+    "test_admin_integration.py::test_delete_records_with_errors",
+    "test_admin_integration.py::test_describe_configs_broker_resource_returns_configs",
     "test_admin_integration.py::test_describe_configs_invalid_broker_id_raises",
     "test_admin_integration.py::test_describe_configs_mixed_resources_returns_configs",
+    "test_admin_integration.py::test_describe_configs_topic_resource_returns_configs",
     "test_admin_integration.py::test_describe_group_exists",
     "test_admin_integration.py::test_list_partition_offsets",
     "test_consumer_integration.py::test_consumer",
@@ -69,12 +72,6 @@ REASONS: Mapping[str, str] = (
     dict.fromkeys([_ADMIN + name for name in _TESTS_OF_BROKERS.split()], BROKERS)
     | dict.fromkeys(_TESTS_OF_SECURITY.split(), SECURITY)
     | {
-        _ADMIN + "test_create_partitions": "The gateway cannot add partitions to a topic. `eoslog` can. "
-        "With one Kafka broker the test fails, too, unless its id is 0.",
-        _ADMIN + "test_delete_records": RECORDS,
-        _ADMIN + "test_delete_records_with_errors": RECORDS,
-        _ADMIN + "test_describe_configs_broker_resource_returns_configs": SETTINGS,
-        _ADMIN + "test_describe_configs_topic_resource_returns_configs": SETTINGS,
         _ADMIN + "test_describe_topic_partitions": PARTITION_DESCRIPTIONS,
         _ADMIN + "test_describe_topic_partitions_pagination": PARTITION_DESCRIPTIONS,
         _CONSUMER + "test_group": "The test fails with a Kafka broker, too: its sessions are shorter than "

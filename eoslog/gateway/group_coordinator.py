@@ -1,52 +1,44 @@
 """The coordinator of groups whose members speak Kafka's classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
 
-The members are in memory (``classic_group``). In the log the gateway itself is the group's only member. It joins anew
-for each generation before its members learn of the generation. Offsets that members commit carry the gateway's
-membership and the generation. So the log refuses offsets of an earlier generation, and all offsets of a gateway that
-another one has replaced.
+The members are in memory (``classic_group``). In the log the gateway itself is the group's only member
+(``group_memberships``). It joins anew for each generation, and only then tells its members the generation. It commits
+the offsets of its members with its own member id and the generation. So the log refuses offsets of an earlier
+generation, and all offsets of a gateway that another one has replaced.
 
-A gateway that ends leaves its groups. If one is killed, the gateway that is started at its address replaces it at once.
-Any other gateway replaces it when its heartbeat is older than ``_SESSION_TIMEOUT_MS``. Then the clients join again.
+A gateway that ends leaves its groups. If a gateway is killed, the gateway that is started at its address replaces it at
+once. Another gateway replaces it when its heartbeat is older than ``SESSION_TIMEOUT_MS``. Then the clients join again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from eoslog.errors import EosLogError, InconsistentGroupProtocol, InvalidTopic, NotCoordinator, RetriableError
+from eoslog.errors import EosLogError, InconsistentGroupProtocol, NotCoordinator, RetriableError
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.classic_group import ClassicGroup, GroupSettings
 from eoslog.gateway.classic_requests import GroupState, JoinAnswer, JoinRequest, MemberIdentity, SyncAnswer, SyncRequest
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.gateway_config import GatewayConfig
-from eoslog.session.heartbeats import Heartbeats, host_name
+from eoslog.gateway.group_memberships import SESSION_TIMEOUT_MS, Membership, Memberships
 from eoslog.session.session import Session
-from eoslog.state.group_entries import GroupMember, GroupOffsets
-from eoslog.state.group_members import ChangeGroup
-from eoslog.state.groups import EMPTY_GROUP, is_from_outside
-from eoslog.state.names import check_id, check_topic_name
-from eoslog.state.store_state import Member
+from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.groups import has_members, is_from_outside
+from eoslog.state.names import check_id
 from eoslog.storage.environment import Backoff
 
-_SESSION_TIMEOUT_MS = 30_000
-"""Another gateway may replace a gateway whose heartbeat is older than this (ms)."""
-_HEARTBEAT_MS = _SESSION_TIMEOUT_MS // 3
-_CLIENT_ID = "eoslog gateway"
 _NO_MEMBER = {"member_id": "", "group_instance_id": None}
+_HEARTBEAT_MS = SESSION_TIMEOUT_MS // 3
 _RETRIES = Backoff(first_ms=100, longest_ms=2_000)
 _LARGEST_MEMBER = 1 << 20
 """The largest JoinGroup request (bytes). In a cluster of Kafka even a whole group has to fit into a record of 1 MB."""
-_MOST_NEW_TOPICS = 1_000
-"""The log has at most this many names of topics that do not exist yet for a group."""
 _GROUP_BYTES = 5_000
 """The memory that a group takes without its members."""
 _GRACE_S = 5.0
@@ -69,16 +61,11 @@ class _Coordinated:
 
     group_id: str
     group: ClassicGroup
-    heartbeats: Heartbeats
-    member_id: str
-    """The id of the gateway's membership in the log."""
-    has_joined: bool = False
-    """True if the log has the membership."""
-    may_have_joined: bool = False
-    """True if the log may have the membership: the outcome of an append may be unknown."""
+    membership: Membership
     size: int = 0
     """The bytes of memory that were last counted for the group."""
     work: asyncio.Task[None] | None = None
+    """The task that puts changes of the group into the log."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -94,15 +81,14 @@ class GroupCoordinator:
         self._most_bytes = config.group_bytes
         self._settings = GroupSettings(initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms)
         self._executor = executor
-        self._address = str(advertised)
-        self._host = host_name()
+        self._memberships = Memberships(store, advertised)
         self._groups: dict[str, _Coordinated] = {}
         self._size = 0
         """The bytes of memory of all groups."""
-        self._looked_ms: dict[str, int] = {}
-        """When this gateway last looked for the heartbeats of another one, by group."""
         self._committing: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """The ends of the commits of static members that are not in the log yet, by group and instance id."""
+        self._heartbeats_read_ms: dict[str, int] = {}
+        """The time of the last look at the heartbeats of other gateways, by group."""
         self._is_ending = False
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
@@ -120,9 +106,9 @@ class GroupCoordinator:
         # A new process of a static member may take its place without a new generation, which would fence the old one.
         while committing := self._committing.get((group_id, request.group_instance_id or "")):
             await asyncio.wait(committing)
-        coordinated = await self._coordinated(group_id)
+        coordinated = await self._coordinate(group_id)
         self._check_memory(coordinated, request.size - coordinated.group.size_of(request.member_id))
-        return await self._asked(coordinated, partial(coordinated.group.join, request, self._now_ms()))
+        return await self._answer(coordinated, partial(coordinated.group.join, request, self._now_ms()))
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
         """Wait for the assignment of a member, or give the assignments of all.
@@ -132,7 +118,7 @@ class GroupCoordinator:
         """
         coordinated = self._known(group_id)
         self._check_memory(coordinated, sum(len(assignment) for _, assignment in request.assignments))
-        return await self._asked(coordinated, partial(coordinated.group.sync, request, self._now_ms()))
+        return await self._answer(coordinated, partial(coordinated.group.sync, request, self._now_ms()))
 
     def _check_memory(self, coordinated: _Coordinated, more: int) -> None:
         """Check that there is memory for what a client adds to a group.
@@ -172,7 +158,7 @@ class GroupCoordinator:
         self._check_not_ending()
         coordinated = self._groups.get(offsets.group)
         if coordinated is None:
-            self.coordinated(offsets.group)
+            self._memberships.check_known(offsets.group)
         if offsets.generation < 0 and self._is_empty(offsets.group):
             # Without members a group only keeps offsets, and the name of the client does not matter. A transaction has
             # the members of its consumer's group, so there the log refuses an unknown one.
@@ -187,13 +173,13 @@ class GroupCoordinator:
         code = coordinated.group.check_commit(member, self._now_ms(), in_transaction=in_transaction)
         if code is not ErrorCode.none:
             raise GroupRefusal(code, f"a member of group {offsets.group!r} may not commit: {code.name}")
-        return offsets.model_copy(update={"member_id": coordinated.member_id, "group_instance_id": None})
+        return offsets.model_copy(update={"member_id": coordinated.membership.member_id, "group_instance_id": None})
 
     def _is_empty(self, group_id: str) -> bool:
         coordinated = self._groups.get(group_id)
         if coordinated is not None:
             return coordinated.group.state is GroupState.EMPTY
-        return not self._store.known_state.groups.get(group_id, EMPTY_GROUP).members
+        return not has_members(self._store.known_state, group_id)
 
     async def commit(self, offsets: GroupOffsets, work: Callable[[], None]) -> None:
         """Run work that commits offsets.
@@ -224,55 +210,48 @@ class GroupCoordinator:
         If the log does not know the membership of this gateway, the gateway no longer coordinates the group.
         """
         coordinated = self._groups.get(offsets.group)
-        is_own = coordinated is not None and coordinated.member_id == offsets.member_id
+        is_own = coordinated is not None and coordinated.membership.member_id == offsets.member_id
         if coordinated is None or not is_own or code is not ErrorCode.unknown_member_id:
             return code
         self._drop(coordinated, ErrorCode.not_coordinator)
         return ErrorCode.not_coordinator
 
     async def check_coordinator(self, group_id: str) -> None:
-        """Check that this gateway coordinates a group, or would.
+        """Check that this gateway coordinates a group, or may begin to.
 
         Raises:
-            NotCoordinator: another gateway does, and its heartbeat is not silent.
-            EosLogError: the store does not answer, or the group's id is none.
+            NotCoordinator: another gateway coordinates the group, and its heartbeat is not silent.
+            EosLogError: the store does not answer, or the group id is invalid.
         """
         check_id("group id", group_id)
-        if group_id in self._groups:
-            return
-        if not self._others(self._store.known_state.groups.get(group_id, EMPTY_GROUP).members):
+        if group_id in self._groups or not self._memberships.known_gateways(group_id):
             return
         now_ms = self._now_ms()
-        looks = now_ms - self._looked_ms.get(group_id, -_HEARTBEAT_MS) >= _HEARTBEAT_MS
-        if looks:
-            self._looked_ms[group_id] = now_ms
+        check = self._memberships.check_newest
+        # Clients ask again and again, and to look at heartbeats costs a LIST.
+        if now_ms - self._heartbeats_read_ms.get(group_id, -_HEARTBEAT_MS) >= _HEARTBEAT_MS:
+            self._heartbeats_read_ms[group_id] = now_ms
+            check = self._memberships.check_silent
+        await self._run(lambda: check(group_id))
+        self._heartbeats_read_ms.pop(group_id, None)
 
-        def check() -> None:
-            others = self._others(self._members(group_id))
-            if others and not (looks and others.keys() <= self._heartbeats(group_id).silent(others)):
-                raise self._elsewhere(group_id, others)
-
-        await self._run(check)
-        self._looked_ms.pop(group_id, None)
-
-    def coordinated(self, group_id: str) -> ClassicGroup | None:
-        """Return a group that this gateway coordinates; None if it coordinates none of this name.
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """Return a group that this gateway coordinates; None if no gateway coordinates a group of this id.
 
         Raises:
-            NotCoordinator: another gateway does.
+            NotCoordinator: another gateway coordinates the group.
         """
         found = self._groups.get(group_id)
         if found is None:
-            others = self._others(self._store.known_state.groups.get(group_id, EMPTY_GROUP).members)
-            if others:
-                raise self._elsewhere(group_id, others)
-        return None if found is None else found.group
+            self._memberships.check_known(group_id)
+            return None
+        return found.group
 
     async def run(self) -> None:
         """Write heartbeats, and end the groups that other gateways have taken, until the task is canceled."""
         while True:
             await asyncio.sleep(_HEARTBEAT_MS / 1000)
-            joined = [each for each in self._groups.values() if each.has_joined]
+            joined = [each for each in self._groups.values() if each.membership.has_joined]
             if not joined:
                 continue
             await asyncio.gather(*map(self._keep_alive, joined))
@@ -281,12 +260,12 @@ class GroupCoordinator:
             except EosLogError as error:
                 _logger.warning("%s: the newest state cannot be read: %s", self._store.url, error)
             for each in joined:
-                if each.has_joined and each.work is None and self._generation(each) is None:
+                if each.membership.has_joined and each.work is None and each.membership.generation is None:
                     self._drop(each, ErrorCode.not_coordinator)
 
     async def _keep_alive(self, coordinated: _Coordinated) -> None:
         try:
-            await self._run(lambda: coordinated.heartbeats.put(coordinated.member_id, _SESSION_TIMEOUT_MS))
+            await self._run(coordinated.membership.put_heartbeat)
         except EosLogError as error:
             _logger.warning("%s: group %r has no new heartbeat: %s", self._store.url, coordinated.group_id, error)
 
@@ -296,18 +275,18 @@ class GroupCoordinator:
         groups = list(self._groups.values())
         for each in groups:
             self._drop(each, ErrorCode.not_coordinator)
-        leaving = [asyncio.create_task(self._leave(each)) for each in groups]
+        leaving = [asyncio.create_task(self._leave_at_end(each)) for each in groups]
         if leaving:
             await asyncio.wait(leaving, timeout=_GRACE_S)
         for task in leaving:
             task.cancel()
 
-    async def _leave(self, coordinated: _Coordinated) -> None:
+    async def _leave_at_end(self, coordinated: _Coordinated) -> None:
         if coordinated.work is not None:
             await asyncio.wait([coordinated.work])
-        if coordinated.may_have_joined:
+        if coordinated.membership.may_have_joined:
             try:
-                await self._release(coordinated)
+                await self._run(coordinated.membership.leave)
             except EosLogError as error:
                 _logger.warning("%s: group %r is not released: %s", self._store.url, coordinated.group_id, error)
 
@@ -324,8 +303,8 @@ class GroupCoordinator:
         if self._is_ending:
             raise GroupRefusal(ErrorCode.not_coordinator, "this gateway ends")
 
-    async def _coordinated(self, group_id: str) -> _Coordinated:
-        """Return a group that this gateway coordinates, or begin to.
+    async def _coordinate(self, group_id: str) -> _Coordinated:
+        """Return a group that this gateway coordinates. Begin to coordinate it if it does not yet.
 
         Raises:
             GroupRefusal, EosLogError
@@ -334,7 +313,7 @@ class GroupCoordinator:
         found = self._groups.get(group_id)
         if found is not None:
             return found
-        await self._run(lambda: self._replaced(group_id))
+        await self._run(lambda: self._memberships.replaceable(group_id))
         self._check_not_ending()
         # The request of another client may have begun since.
         return self._groups.setdefault(
@@ -342,54 +321,12 @@ class GroupCoordinator:
             _Coordinated(
                 group_id,
                 ClassicGroup(group_id, settings=self._settings, new_id=self._store.environment.new_id),
-                self._heartbeats(group_id),
-                self._store.environment.new_id(),
+                self._memberships.new(group_id),
             ),
         )
 
-    def _replaced(self, group_id: str) -> tuple[str, ...]:
-        """Return the members in the log that this gateway replaces: they have died.
-
-        Raises:
-            InconsistentGroupProtocol: a consumer of eoslog is alive.
-            NotCoordinator: another gateway is alive.
-        """
-        members = self._members(group_id)
-        gateways = self._others(members)
-        consumers = [member_id for member_id, member in members.items() if member.address is None]
-        others = {*gateways, *consumers}
-        if others and not others <= self._heartbeats(group_id).silent(others):
-            if gateways:
-                raise self._elsewhere(group_id, gateways)
-            raise InconsistentGroupProtocol(
-                f"group {group_id!r} has consumers of eoslog, so clients of Kafka's protocol cannot join it"
-            )
-        return tuple(members)
-
-    def _members(self, group_id: str) -> Mapping[str, Member]:
-        """Return the members of a group in the newest state."""
-        return self._store.read(lambda state, slot: state.groups.get(group_id, EMPTY_GROUP).members)
-
-    def _others(self, members: Mapping[str, Member]) -> dict[str, Member]:
-        """Return the gateways among members that were not started at the address of this one.
-
-        Two processes cannot listen at one address. So one that did has ended.
-        """
-        return {
-            member_id: member
-            for member_id, member in members.items()
-            if member.address is not None and (member.host, member.address) != (self._host, self._address)
-        }
-
-    @staticmethod
-    def _elsewhere(group_id: str, others: dict[str, Member]) -> NotCoordinator:
-        told = ", ".join(f"{member.address} on {member.host}" for member in others.values())
-        return NotCoordinator(
-            f"the gateway at {told} coordinates group {group_id!r}. All clients of a group use the same gateway"
-        )
-
-    async def _asked(self, coordinated: _Coordinated, ask: Callable[[Callable[[T], object]], object]) -> T:
-        """Ask the group, and wait for its answer."""
+    async def _answer(self, coordinated: _Coordinated, ask: Callable[[Callable[[T], object]], object]) -> T:
+        """Pass a request on to a group, and return the answer when the group gives it."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def respond(found: T) -> None:
@@ -402,7 +339,7 @@ class GroupCoordinator:
         return await answer
 
     def _settle(self, coordinated: _Coordinated) -> None:
-        """Do what the last request or the time has made necessary."""
+        """Start the work and the timer that a group needs after a change. Forget the group if it is unused."""
         if self._groups.get(coordinated.group_id) is not coordinated:
             return
         if coordinated.timer is not None:
@@ -430,11 +367,11 @@ class GroupCoordinator:
         self._settle(coordinated)
 
     def _next_step(self, coordinated: _Coordinated) -> Callable[[_Coordinated], Awaitable[None]] | None:
-        """Return what has to be put into the log; None if the log is as it should be."""
+        """Return the next change of the log that the group needs; None if it needs none."""
         if coordinated.group.needs_generation:
             return self._begin_generation
-        if coordinated.may_have_joined and coordinated.group.state is GroupState.EMPTY:
-            return self._release
+        if coordinated.membership.may_have_joined and coordinated.group.state is GroupState.EMPTY:
+            return self._leave_log
         return None
 
     async def _work(self, coordinated: _Coordinated) -> None:
@@ -463,64 +400,14 @@ class GroupCoordinator:
 
     async def _begin_generation(self, coordinated: _Coordinated) -> None:
         topics = coordinated.group.subscribed_topics
-        member = GroupMember(
-            member_id=coordinated.member_id,
-            topics=self._topics_for_log(topics),
-            client_id=_CLIENT_ID,
-            host=self._host,
-            address=self._address,
-        )
-
-        def put() -> None:
-            replaced: tuple[str, ...] = ()
-            if not coordinated.has_joined:
-                # Not those of the first JoinGroup: a client may join a second time long after it.
-                replaced = self._replaced(coordinated.group_id)
-                coordinated.heartbeats.put(coordinated.member_id, _SESSION_TIMEOUT_MS)
-            self._store.append(
-                ChangeGroup(
-                    coordinated.group_id,
-                    self._store.now_ms(),
-                    joined=member,
-                    only_if_member=coordinated.has_joined,
-                    left=set(replaced) - {coordinated.member_id},
-                )
-            )
-            self._store.environment.reached("gateway.group.joined")
-
-        coordinated.may_have_joined = True
-        await self._run(put)
-        generation = self._generation(coordinated)
+        generation = await self._run(lambda: coordinated.membership.join(topics))
         if generation is None:
             self._drop(coordinated, ErrorCode.not_coordinator)
-            return
-        coordinated.has_joined = True
-        if coordinated.group.subscribed_topics <= topics:
+        elif coordinated.group.subscribed_topics <= topics:
             coordinated.group.begin_generation(generation, self._now_ms())
 
-    def _topics_for_log(self, topics: frozenset[str]) -> tuple[str, ...]:
-        """Return the names of existing topics, and some of the others: clients may name any number."""
-        existing = topics & self._store.known_state.topic_ids.keys()
-        others = islice(sorted(topics - existing), _MOST_NEW_TOPICS)
-        return tuple(sorted((*existing, *filter(_is_topic_name, others))))
-
-    def _generation(self, coordinated: _Coordinated) -> int | None:
-        """Return the group's generation in the log; None if this gateway is not its member."""
-        found = self._store.known_state.groups.get(coordinated.group_id, EMPTY_GROUP)
-        return found.generation if coordinated.member_id in found.members else None
-
-    async def _release(self, coordinated: _Coordinated) -> None:
-        """Leave the group in the log."""
-        member_id = coordinated.member_id
-
-        def put() -> None:
-            self._store.append(ChangeGroup(coordinated.group_id, self._store.now_ms(), left=(member_id,)))
-            self._store.environment.reached("gateway.group.left")
-            coordinated.heartbeats.delete((member_id,))
-
-        await self._run(put)
-        coordinated.has_joined = coordinated.may_have_joined = False
-        coordinated.member_id = self._store.environment.new_id()
+    async def _leave_log(self, coordinated: _Coordinated) -> None:
+        await self._run(coordinated.membership.leave)
 
     def _drop(self, coordinated: _Coordinated, code: ErrorCode) -> None:
         """Coordinate a group no longer, and answer the requests that wait."""
@@ -530,9 +417,6 @@ class GroupCoordinator:
             coordinated.timer = None
         coordinated.group.close(code)
 
-    def _heartbeats(self, group_id: str) -> Heartbeats:
-        return Heartbeats(self._store.object_store, group_id)
-
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
@@ -540,11 +424,3 @@ class GroupCoordinator:
     def _now_ms() -> int:
         """Return the time of the event loop (ms), by which timers run."""
         return int(asyncio.get_running_loop().time() * 1000)
-
-
-def _is_topic_name(name: str) -> bool:
-    try:
-        check_topic_name(name)
-    except InvalidTopic:
-        return False
-    return True

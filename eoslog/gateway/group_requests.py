@@ -232,7 +232,7 @@ class GroupRequests:
         if code is ErrorCode.none:
             try:
                 _checked_group_id(group_id)
-                found = self._coordinator.coordinated(group_id)
+                found = self._coordinator.group(group_id)
                 has_own_members = known is not None and any(each.address is None for each in known.members.values())
                 if found is not None:
                     state = found.state
@@ -331,7 +331,7 @@ def _kept_offsets(
 
 def _own_group(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup | None:
     try:
-        return coordinator.coordinated(group_id)
+        return coordinator.group(group_id)
     except NotCoordinator:
         return None
 

@@ -1,0 +1,206 @@
+"""The memberships by which the log knows that a gateway coordinates groups.
+
+A gateway is the only member of each group that it coordinates. It joins anew for each generation. Methods that say so
+wait for the store, so they run in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from eoslog.errors import InconsistentGroupProtocol, InvalidTopic, NotCoordinator
+from eoslog.gateway.addresses import Address
+from eoslog.session.heartbeats import Heartbeats, host_name
+from eoslog.session.session import Session
+from eoslog.state.group_entries import GroupMember
+from eoslog.state.group_members import ChangeGroup
+from eoslog.state.groups import EMPTY_GROUP
+from eoslog.state.names import check_topic_name
+from eoslog.state.store_state import Member
+
+SESSION_TIMEOUT_MS = 30_000
+"""Another gateway may replace a gateway whose heartbeat is older than this (ms)."""
+_CLIENT_ID = "eoslog gateway"
+_MOST_NEW_TOPICS = 1_000
+"""The log has at most this many names of topics that do not exist yet for a group."""
+
+
+class Memberships:
+    """The memberships of groups as one gateway sees them: its own, and those of other gateways and of consumers."""
+
+    def __init__(self, store: Session, advertised: Address) -> None:
+        """
+        Args:
+            advertised: the address at which clients reach the gateway.
+        """
+        self.store = store
+        self.address = str(advertised)
+        self.host = host_name()
+
+    def new(self, group_id: str) -> Membership:
+        """Return a membership of this gateway that is not in the log yet."""
+        return Membership(self, group_id)
+
+    def known_gateways(self, group_id: str) -> dict[str, Member]:
+        """Return the other gateways that are members of a group in the known state."""
+        return self._other_gateways(self.store.known_state.groups.get(group_id, EMPTY_GROUP).members)
+
+    def check_known(self, group_id: str) -> None:
+        """Check that no other gateway is a member of a group in the known state.
+
+        Raises:
+            NotCoordinator
+        """
+        gateways = self.known_gateways(group_id)
+        if gateways:
+            raise _coordinated_by(gateways, group_id)
+
+    def check_newest(self, group_id: str) -> None:
+        """Check that no other gateway is a member of a group in the newest state. Waits for the store.
+
+        Raises:
+            NotCoordinator
+        """
+        gateways = self._other_gateways(self._newest_members(group_id))
+        if gateways:
+            raise _coordinated_by(gateways, group_id)
+
+    def check_silent(self, group_id: str) -> None:
+        """Check that all other gateways that are members of a group have died. Waits for the store, and costs a LIST.
+
+        Raises:
+            NotCoordinator: the heartbeat of another gateway is not older than its session timeout.
+        """
+        gateways = self._other_gateways(self._newest_members(group_id))
+        if gateways and not self._are_silent(group_id, gateways):
+            raise _coordinated_by(gateways, group_id)
+
+    def replaceable(self, group_id: str) -> tuple[str, ...]:
+        """Return the ids of the members of a group if this gateway may replace all of them. Waits for the store.
+
+        Raises:
+            InconsistentGroupProtocol: a consumer of eoslog is alive.
+            NotCoordinator: another gateway is alive.
+        """
+        members = self._newest_members(group_id)
+        gateways = self._other_gateways(members)
+        consumers = [member_id for member_id, member in members.items() if member.address is None]
+        others = {*gateways, *consumers}
+        if others and not self._are_silent(group_id, others):
+            if gateways:
+                raise _coordinated_by(gateways, group_id)
+            raise InconsistentGroupProtocol(
+                f"group {group_id!r} has consumers of eoslog, so clients of Kafka's protocol cannot join it"
+            )
+        return tuple(members)
+
+    def _newest_members(self, group_id: str) -> Mapping[str, Member]:
+        return self.store.read(lambda state, slot: state.groups.get(group_id, EMPTY_GROUP).members)
+
+    def _other_gateways(self, members: Mapping[str, Member]) -> dict[str, Member]:
+        """Return the gateways among members that were not started at the address of this one.
+
+        Two processes cannot listen at one address. So an earlier gateway at this address has ended.
+        """
+        return {
+            member_id: member
+            for member_id, member in members.items()
+            if member.address is not None and (member.host, member.address) != (self.host, self.address)
+        }
+
+    def _are_silent(self, group_id: str, member_ids: Iterable[str]) -> bool:
+        return set(member_ids) <= Heartbeats(self.store.object_store, group_id).silent(member_ids)
+
+
+class Membership:
+    """The membership of a gateway in one group.
+
+    Its methods wait for the store. ``join`` and ``leave`` are called one at a time.
+    """
+
+    def __init__(self, memberships: Memberships, group_id: str) -> None:
+        self._memberships = memberships
+        self._store = memberships.store
+        self._group_id = group_id
+        self._heartbeats = Heartbeats(self._store.object_store, group_id)
+        self.member_id = self._store.environment.new_id()
+        """The id of the member in the log. It is another one after each ``leave``."""
+        self.has_joined = False
+        """True if the log has the membership."""
+        self.may_have_joined = False
+        """True if the log may have the membership: the outcome of an append may be unknown."""
+
+    @property
+    def generation(self) -> int | None:
+        """Return the group's generation in the known state; None if this gateway is not a member there."""
+        found = self._store.known_state.groups.get(self._group_id, EMPTY_GROUP)
+        return found.generation if self.member_id in found.members else None
+
+    def join(self, topics: frozenset[str]) -> int | None:
+        """Join the group, or join it anew, and return the new generation; None if the gateway was removed meanwhile.
+
+        Args:
+            topics: the topics to which the group's clients subscribe.
+
+        Raises:
+            InconsistentGroupProtocol, NotCoordinator: the group has other members.
+        """
+        self.may_have_joined = True
+        replaced: tuple[str, ...] = ()
+        if not self.has_joined:
+            # The members may be others than at the client's first JoinGroup: it may join a second time long after.
+            replaced = self._memberships.replaceable(self._group_id)
+            self.put_heartbeat()
+        self._store.append(
+            ChangeGroup(
+                self._group_id,
+                self._store.now_ms(),
+                joined=GroupMember(
+                    member_id=self.member_id,
+                    topics=self._topics_for_log(topics),
+                    client_id=_CLIENT_ID,
+                    host=self._memberships.host,
+                    address=self._memberships.address,
+                ),
+                only_if_member=self.has_joined,
+                left=set(replaced) - {self.member_id},
+            )
+        )
+        self._store.environment.reached("gateway.group.joined")
+        generation = self.generation
+        self.has_joined = self.has_joined or generation is not None
+        return generation
+
+    def leave(self) -> None:
+        """Leave the group. The next ``join`` is that of another member."""
+        self._store.append(ChangeGroup(self._group_id, self._store.now_ms(), left=(self.member_id,)))
+        self._store.environment.reached("gateway.group.left")
+        self._heartbeats.delete((self.member_id,))
+        self.has_joined = self.may_have_joined = False
+        self.member_id = self._store.environment.new_id()
+
+    def put_heartbeat(self) -> None:
+        """Write the heartbeat of the gateway."""
+        self._heartbeats.put(self.member_id, SESSION_TIMEOUT_MS)
+
+    def _topics_for_log(self, topics: frozenset[str]) -> tuple[str, ...]:
+        """Return the names of existing topics, and some of the others: clients may name any number."""
+        existing = topics & self._store.known_state.topic_ids.keys()
+        others = islice(sorted(topics - existing), _MOST_NEW_TOPICS)
+        return tuple(sorted((*existing, *filter(_is_topic_name, others))))
+
+
+def _coordinated_by(gateways: Mapping[str, Member], group_id: str) -> NotCoordinator:
+    named = ", ".join(f"{gateway.address} on {gateway.host}" for gateway in gateways.values())
+    return NotCoordinator(
+        f"the gateway at {named} coordinates group {group_id!r}. All clients of a group use the same gateway"
+    )
+
+
+def _is_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopic:
+        return False
+    return True

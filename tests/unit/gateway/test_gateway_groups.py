@@ -153,7 +153,7 @@ def test_a_group_without_a_name_is_refused(client: Client) -> None:
 
 
 def test_members_have_a_bounded_memory(store: Store) -> None:
-    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=20_000) as found, Client(found.port) as client:
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=25_000) as found, Client(found.port) as client:
         first = GroupClient(client, topics=["x" * 9_000])
         assert first.join().error_code is NONE
         assert GroupClient(client, "h", topics=["x" * 9_000]).join().error_code is ErrorCode.group_max_size_reached
@@ -162,7 +162,7 @@ def test_members_have_a_bounded_memory(store: Store) -> None:
 
 
 def test_groups_without_members_take_no_memory(store: Store) -> None:
-    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=20_000) as found, Client(found.port) as client:
+    with running(store, group_initial_rebalance_delay_ms=0, group_bytes=25_000) as found, Client(found.port) as client:
         first = GroupClient(client, topics=["x" * 200] * 50)
         assert first.join().error_code is NONE
         for number in range(50):

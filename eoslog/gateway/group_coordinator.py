@@ -40,7 +40,7 @@ _RETRIES = Backoff(first_ms=100, longest_ms=2_000)
 _LARGEST_MEMBER = 1 << 20
 """The largest JoinGroup request (bytes). In a cluster of Kafka even a whole group has to fit into a record of 1 MB."""
 _GROUP_BYTES = 5_000
-"""The memory that a group takes without its members."""
+"""The memory that a group takes without its members (bytes)."""
 _GRACE_S = 5.0
 """The time that a gateway has to leave its groups when it ends (s)."""
 _logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class GroupCoordinator:
         if request.size > _LARGEST_MEMBER:
             raise GroupRefusal(
                 ErrorCode.group_max_size_reached,
-                f"a member has {request.size} bytes of metadata. At most {_LARGEST_MEMBER} are allowed",
+                f"a member has {request.size} bytes of names and metadata. At most {_LARGEST_MEMBER} are allowed",
             )
         # A new process of a static member may take its place without a new generation, which would fence the old one.
         while committing := self._committing.get((group_id, request.group_instance_id or "")):
@@ -111,43 +111,49 @@ class GroupCoordinator:
         return await self._answer(coordinated, partial(coordinated.group.join, request, self._now_ms()))
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
-        """Wait for the assignment of a member, or give the assignments of all.
+        """Return the assignment of a member when the leader has given it. The leader gives the assignments of all.
 
         Raises:
             GroupRefusal
         """
-        coordinated = self._known(group_id)
+        coordinated = self._existing(group_id)
         self._check_memory(coordinated, sum(len(assignment) for _, assignment in request.assignments))
         return await self._answer(coordinated, partial(coordinated.group.sync, request, self._now_ms()))
 
     def _check_memory(self, coordinated: _Coordinated, more: int) -> None:
-        """Check that there is memory for what a client adds to a group.
+        """Check that the memory of all groups stays below its limit.
+
+        Args:
+            more: the bytes that a client adds to the group.
 
         Raises:
             GroupRefusal
         """
         if more > 0 and self._size + more > self._most_bytes:
-            # A new group is forgotten.
+            # If the group is new, it is forgotten.
             self._settle(coordinated)
             raise GroupRefusal(ErrorCode.group_max_size_reached, "the groups of this gateway have no memory left")
 
     def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
         """Note that a member is alive. Raises: GroupRefusal"""
-        coordinated = self._known(group_id)
+        coordinated = self._existing(group_id)
         # The next deadline only becomes later, and to find it takes time for each member. So the timer stays.
         return coordinated.group.heartbeat(member, self._now_ms())
 
     def leave(self, group_id: str, members: list[MemberIdentity]) -> list[ErrorCode]:
         """Let members leave, and return the outcome for each. Raises: GroupRefusal"""
-        coordinated = self._known(group_id)
+        coordinated = self._existing(group_id)
         found = coordinated.group.leave(members, self._now_ms())
         self._settle(coordinated)
         return [code for _, code in found]
 
-    def by_coordinator(self, offsets: GroupOffsets, *, in_transaction: bool) -> GroupOffsets:
-        """Return offsets as the log takes them: those of a member with the membership of this gateway.
+    def offsets_for_log(self, offsets: GroupOffsets, *, in_transaction: bool) -> GroupOffsets:
+        """Check a commit of offsets, and return it as this gateway puts it into the log: with its own member id.
 
-        The log itself answers for a group without members, as Kafka's coordinator would.
+        If the group has no members here, the commit stays as it is: the log answers it as Kafka's coordinator would.
+
+        Args:
+            in_transaction: the request is TxnOffsetCommit.
 
         Raises:
             GroupRefusal: the member may not commit.
@@ -205,13 +211,18 @@ class GroupCoordinator:
             del self._committing[key]
 
     def code_of_commit(self, offsets: GroupOffsets, code: ErrorCode) -> ErrorCode:
-        """Return the code for a commit that the log has refused.
+        """Return the code that a client gets for a commit.
 
-        If the log does not know the membership of this gateway, the gateway no longer coordinates the group.
+        If the log does not know the member id of this gateway, the gateway no longer coordinates the group.
+
+        Args:
+            offsets: the commit as ``offsets_for_log`` has returned it.
+            code: the log's code for it.
         """
         coordinated = self._groups.get(offsets.group)
-        is_own = coordinated is not None and coordinated.membership.member_id == offsets.member_id
-        if coordinated is None or not is_own or code is not ErrorCode.unknown_member_id:
+        if code is not ErrorCode.unknown_member_id or coordinated is None:
+            return code
+        if coordinated.membership.member_id != offsets.member_id:
             return code
         self._drop(coordinated, ErrorCode.not_coordinator)
         return ErrorCode.not_coordinator
@@ -288,10 +299,10 @@ class GroupCoordinator:
             try:
                 await self._run(coordinated.membership.leave)
             except EosLogError as error:
-                _logger.warning("%s: group %r is not released: %s", self._store.url, coordinated.group_id, error)
+                _logger.warning("%s: group %r is not left: %s", self._store.url, coordinated.group_id, error)
 
-    def _known(self, group_id: str) -> _Coordinated:
-        """Raises: GroupRefusal"""
+    def _existing(self, group_id: str) -> _Coordinated:
+        """Return a group that this gateway coordinates. Raises: GroupRefusal"""
         found = self._groups.get(group_id)
         if found is None:
             self._check_not_ending()
@@ -385,7 +396,7 @@ class GroupCoordinator:
                 await step(coordinated)
                 failures = 0
             except (InconsistentGroupProtocol, NotCoordinator):
-                # Another gateway or a consumer has joined since. When the clients join again, they learn who.
+                # Another gateway or a consumer has joined since. The clients join again, and their answers say so.
                 self._drop(coordinated, ErrorCode.not_coordinator)
             except RetriableError as error:
                 failures += 1
@@ -410,7 +421,7 @@ class GroupCoordinator:
         await self._run(coordinated.membership.leave)
 
     def _drop(self, coordinated: _Coordinated, code: ErrorCode) -> None:
-        """Coordinate a group no longer, and answer the requests that wait."""
+        """Stop to coordinate a group, and answer its requests that wait."""
         self._forget(coordinated)
         if coordinated.timer is not None:
             coordinated.timer.cancel()

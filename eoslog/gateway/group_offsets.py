@@ -12,6 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError
+from eoslog.gateway.classic_requests import NO_GENERATION
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
 from eoslog.gateway.known_topics import KnownTopics
@@ -24,8 +25,6 @@ from eoslog.state.names import PartitionId, check_id
 from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.store_state import CommittedOffset, StoreState
 
-_NO_GENERATION = -1
-
 
 @dataclass(frozen=True)
 class _CommitOffsets:
@@ -34,17 +33,18 @@ class _CommitOffsets:
     entry: OffsetsCommitted
 
     def apply(self, draft: Draft) -> None:
-        """Commit them. Raises what ``check_plain_offsets`` raises."""
+        """Append the entry. Raises the errors of ``check_plain_offsets``."""
         draft.append(self.entry)
 
 
 @dataclass(frozen=True)
 class GivenOffsets:
-    """The offsets of a request, and the codes of the partitions whose offsets are refused before the log is asked."""
+    """The offsets of a request that commits them. Some are refused before the request reaches the log."""
 
     offsets: GroupOffsets | None
-    """None if none is left."""
+    """The offsets for the log; None if all are refused."""
     refused: Mapping[tuple[str, int], ErrorCode]
+    """The codes of the refused offsets, by topic and partition."""
 
     def answer(self, request: Request, kind: str, code: ErrorCode) -> Any:
         """Return the answer to the request.
@@ -73,7 +73,7 @@ class GivenOffsets:
 
 
 async def given_offsets(topics: KnownTopics, message: Any) -> GivenOffsets:
-    """Return the offsets of a request that commits them. ``check_names`` checks its names."""
+    """Return the offsets of a request that commits them. ``check_names`` checks their names later."""
     found: list[GroupOffset] = []
     refused: dict[tuple[str, int], ErrorCode] = {}
     await topics.look_for((topic.name, each.partition_index) for topic in message.topics for each in topic.partitions)
@@ -99,11 +99,11 @@ async def given_offsets(topics: KnownTopics, message: Any) -> GivenOffsets:
                 )
     if not found:
         return GivenOffsets(None, refused)
-    generation = getattr(message, "generation_id", getattr(message, "generation_id_or_member_epoch", _NO_GENERATION))
-    # ``check_names`` checks the names later: a wrong one is an error for all partitions.
+    generation = getattr(message, "generation_id", getattr(message, "generation_id_or_member_epoch", NO_GENERATION))
+    # Without validation: ``check_names`` answers a wrong name with one error for all partitions.
     offsets = GroupOffsets.model_construct(
         group=message.group_id,
-        generation=max(_NO_GENERATION, generation),
+        generation=max(NO_GENERATION, generation),
         member_id=getattr(message, "member_id", ""),
         group_instance_id=getattr(message, "group_instance_id", None),
         offsets=tuple(found),
@@ -112,10 +112,10 @@ async def given_offsets(topics: KnownTopics, message: Any) -> GivenOffsets:
 
 
 def check_names(offsets: GroupOffsets) -> None:
-    """Check the names that a client gives with offsets.
+    """Check the ids that a client gives with offsets.
 
     Raises:
-        InvalidRequest: the name of the group, of the member or of its instance cannot be one.
+        InvalidRequest: the group id, the member id or the instance id is invalid.
     """
     check_id("group id", offsets.group)
     for kind, name in (("member id", offsets.member_id or None), ("group instance id", offsets.group_instance_id)):
@@ -140,7 +140,7 @@ class GroupOffsetRequests:
         if offsets is not None:
             try:
                 given_by_client = offsets
-                offsets = self._groups.by_coordinator(given_by_client, in_transaction=False)
+                offsets = self._groups.offsets_for_log(given_by_client, in_transaction=False)
                 await self._groups.commit(given_by_client, partial(self._commit, offsets))
             except GroupRefusal as error:
                 code = error.code
@@ -199,7 +199,7 @@ def _group_found(state: StoreState, group_id: str, topics: Any, *, require_stabl
     """Return the committed offsets of a group.
 
     Args:
-        topics: the topics of the request; None for all of the group's.
+        topics: the topics of the request; None for all topics of the group.
     """
     known = state.groups.get(group_id, EMPTY_GROUP).offsets
     pending = pending_partitions(state, group_id) if require_stable else set()

@@ -1,11 +1,10 @@
-"""Requests for groups: those of their members, and those that list, describe and delete groups and their offsets."""
+"""Requests for groups: their members join and leave, and admin clients list, describe and delete groups and offsets."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from eoslog.admin.admin import Admin
 from eoslog.errors import EosLogError, InvalidRequest, NotCoordinator
 from eoslog.gateway.classic_group import ClassicGroup
+from eoslog.gateway.classic_members import CONSUMER_PROTOCOL_TYPE
 from eoslog.gateway.classic_requests import (
     NO_GENERATION,
     GroupDescription,
@@ -24,7 +24,7 @@ from eoslog.gateway.classic_requests import (
 )
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
-from eoslog.gateway.protocol import Request
+from eoslog.gateway.protocol import Request, milliseconds
 from eoslog.session.session import Session
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.names import TopicPartition, check_id
@@ -42,18 +42,20 @@ _FIRST_WITH_MEMBERS = 3
 """The first version of LeaveGroup that lists members."""
 _FIRST_WITH_NOT_FOUND = 6
 """The first version of DescribeGroups with an error for a group that does not exist (KIP-1043)."""
-_CLASSIC, _OWN = "classic", "consumer"
-"""The types of groups: members of Kafka's classic protocol, and members of eoslog's, which is like KIP-848's."""
-_CONSUMERS = "consumer"
-"""The protocol type of consumers."""
+_CLASSIC, _CONSUMER = "classic", "consumer"
+"""Kafka's types of groups. Consumers of eoslog are shown as members of Kafka's newer protocol, which is like theirs."""
+_CODES_OF_GROUP = frozenset(
+    {ErrorCode.group_id_not_found, ErrorCode.invalid_request, ErrorCode.coordinator_not_available}
+)
+"""Codes of OffsetDelete that concern the group as a whole. Other codes are those of single partitions."""
 T = TypeVar("T")
 
 
-def _refusal(error: EosLogError | GroupRefusal) -> ErrorCode:
+def _code(error: EosLogError | GroupRefusal) -> ErrorCode:
     return error.code if isinstance(error, GroupRefusal) else coordinator_code(error)
 
 
-def _checked_group_id(group_id: str) -> None:
+def _check_group_id(group_id: str) -> None:
     """Raises: GroupRefusal"""
     try:
         check_id("group id", group_id)
@@ -76,7 +78,7 @@ class GroupRequests:
     async def join(self, request: Request) -> Any:
         """Answer JoinGroup."""
         message = request.message
-        session_timeout_ms = _milliseconds(message.session_timeout)
+        session_timeout_ms = milliseconds(message.session_timeout)
         rebalance_timeout = getattr(message, "rebalance_timeout", None)
         joining = JoinRequest(
             member_id=message.member_id,
@@ -86,15 +88,15 @@ class GroupRequests:
             protocol_type=message.protocol_type,
             protocols=tuple((each.name, each.metadata) for each in message.protocols),
             session_timeout_ms=session_timeout_ms,
-            rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else _milliseconds(rebalance_timeout),
+            rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
             needs_member_id=request.api.version >= _FIRST_WITH_MEMBER_IDS,
             can_skip_assignment=request.api.version >= _FIRST_WITH_SKIPPED_ASSIGNMENT,
         )
         try:
-            _checked_group_id(message.group_id)
+            _check_group_id(message.group_id)
             answer = await self._coordinator.join(message.group_id, joining)
         except (EosLogError, GroupRefusal) as error:
-            return self._joined(request, error_code=_refusal(error), member_id=message.member_id)
+            return self._joined(request, error_code=_code(error), member_id=message.member_id)
         return self._joined(
             request,
             error_code=answer.error,
@@ -133,10 +135,10 @@ class GroupRequests:
             assignments=tuple((each.member_id, each.assignment) for each in message.assignments),
         )
         try:
-            _checked_group_id(message.group_id)
+            _check_group_id(message.group_id)
             answer = await self._coordinator.sync(message.group_id, syncing)
         except (EosLogError, GroupRefusal) as error:
-            return request.api.response(error_code=_refusal(error), assignment=b"")
+            return request.api.response(error_code=_code(error), assignment=b"")
         return request.api.response(
             error_code=answer.error,
             protocol_type=answer.protocol_type,
@@ -147,7 +149,7 @@ class GroupRequests:
     async def heartbeat(self, request: Request) -> Any:
         """Answer Heartbeat."""
         try:
-            _checked_group_id(request.message.group_id)
+            _check_group_id(request.message.group_id)
             code = self._coordinator.heartbeat(request.message.group_id, _identity(request.message))
         except GroupRefusal as error:
             code = error.code
@@ -162,7 +164,7 @@ class GroupRequests:
             for each in (message.members if has_members else (message,))
         ]
         try:
-            _checked_group_id(message.group_id)
+            _check_group_id(message.group_id)
             codes = self._coordinator.leave(message.group_id, members)
         except GroupRefusal as error:
             if error.code is not ErrorCode.unknown_member_id or not has_members:
@@ -184,7 +186,7 @@ class GroupRequests:
         )
 
     async def list(self, request: Request) -> Any:
-        """Answer ListGroups: the groups of the store, whatever gateway coordinates them."""
+        """Answer ListGroups: all groups of the store, also those that other gateways coordinate."""
         message = request.message
         states = {each.casefold() for each in getattr(message, "states_filter", ())}
         types = {each.casefold() for each in getattr(message, "types_filter", ())}
@@ -206,12 +208,23 @@ class GroupRequests:
 
     def _listed(self, group_id: str, group: Group) -> tuple[str, str, str, str]:
         """Return the group's id, protocol type, state and type."""
-        found = _own_group(self._coordinator, group_id)
+        found = self._coordinated_here(group_id)
         if found is not None:
             return group_id, found.protocol_type or "", found.state.value, _CLASSIC
-        kind = _OWN if any(member.address is None for member in group.members.values()) else _CLASSIC
-        protocol_type = _CONSUMERS if group.members else ""
-        return group_id, protocol_type, (GroupState.STABLE if group.members else GroupState.EMPTY).value, kind
+        if not group.members:
+            return group_id, "", GroupState.EMPTY.value, _CLASSIC
+        return (
+            group_id,
+            CONSUMER_PROTOCOL_TYPE,
+            GroupState.STABLE.value,
+            _CONSUMER if _has_consumers(group) else _CLASSIC,
+        )
+
+    def _coordinated_here(self, group_id: str) -> ClassicGroup | None:
+        try:
+            return self._coordinator.group(group_id)
+        except NotCoordinator:
+            return None
 
     async def describe(self, request: Request) -> Any:
         """Answer DescribeGroups: the members of the groups that this gateway coordinates."""
@@ -231,28 +244,28 @@ class GroupRequests:
         state, found, reason = GroupState.DEAD, None, None
         if code is ErrorCode.none:
             try:
-                _checked_group_id(group_id)
+                _check_group_id(group_id)
                 found = self._coordinator.group(group_id)
-                has_own_members = known is not None and any(each.address is None for each in known.members.values())
+                has_consumers = known is not None and _has_consumers(known)
                 if found is not None:
                     state = found.state
-                elif known is not None and not has_own_members:
+                elif known is not None and not has_consumers:
                     state = GroupState.EMPTY
                 elif request.api.version >= _FIRST_WITH_NOT_FOUND:
                     code = ErrorCode.group_id_not_found
-                    reason = f"group {group_id} has members of eoslog" if has_own_members else f"no group {group_id}"
+                    reason = f"group {group_id} has consumers of eoslog" if has_consumers else f"no group {group_id}"
             except (EosLogError, GroupRefusal) as error:
-                code, reason = _refusal(error), str(error)
-        told = None if found is None else found.describe()
+                code, reason = _code(error), str(error)
+        description = None if found is None else found.describe()
         return request.api.part(
             "DescribedGroup",
             error_code=code,
             error_message=reason,
             group_id=group_id,
             group_state=state.value,
-            protocol_type="" if told is None else told.protocol_type,
-            protocol_data="" if told is None else told.protocol_name,
-            members=() if told is None else tuple(_members(request, told)),
+            protocol_type="" if description is None else description.protocol_type,
+            protocol_data="" if description is None else description.protocol_name,
+            members=() if description is None else tuple(_members(request, description)),
         )
 
     async def delete(self, request: Request) -> Any:
@@ -267,6 +280,7 @@ class GroupRequests:
         )
 
     async def _outcome(self, work: Callable[[], object]) -> ErrorCode:
+        """Run work in a thread, and return the code of its outcome."""
         try:
             await self._run(work)
         except EosLogError as error:
@@ -283,19 +297,18 @@ class GroupRequests:
 
         def delete() -> None:
             # The log deletes all offsets of an entry or none, and Kafka deletes those that can be deleted.
-            codes.update(self._store.read(lambda state, slot: _kept_offsets(state, message.group_id, partitions)))
+            codes.update(self._store.read(lambda state, slot: _undeletable(state, message.group_id, partitions)))
             rest = [each for each in partitions if each not in codes]
             self._admin.delete_consumer_group_offsets(message.group_id, rest)
 
         code = await self._outcome(delete)
+        # ``codes`` has the partitions that were refused. The others have the outcome of the deletion.
         codes = dict.fromkeys(partitions, code) | codes
-        of_group = (ErrorCode.group_id_not_found, ErrorCode.invalid_request, ErrorCode.coordinator_not_available)
-        whole = code if code in of_group else ErrorCode.none
+        if code in _CODES_OF_GROUP:
+            return request.api.response(error_code=code, topics=())
         return request.api.response(
-            error_code=whole,
-            topics=()
-            if whole is not ErrorCode.none
-            else tuple(
+            error_code=ErrorCode.none,
+            topics=tuple(
                 request.api.part(
                     "OffsetDeleteResponseTopic",
                     name=topic.name,
@@ -313,10 +326,10 @@ class GroupRequests:
         )
 
 
-def _kept_offsets(
+def _undeletable(
     state: StoreState, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return the partitions whose offsets cannot be deleted, with the reason."""
+    """Return the partitions whose offsets cannot be deleted, each with its code."""
     members = state.groups.get(group_id, EMPTY_GROUP).members
     subscribed = {topic for member in members.values() for topic in member.topics}
     found = {}
@@ -329,11 +342,9 @@ def _kept_offsets(
     return found
 
 
-def _own_group(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup | None:
-    try:
-        return coordinator.group(group_id)
-    except NotCoordinator:
-        return None
+def _has_consumers(group: Group) -> bool:
+    """Return whether consumers of eoslog are members of a group, and not a gateway."""
+    return any(member.address is None for member in group.members.values())
 
 
 def _identity(message: Any) -> MemberIdentity:
@@ -342,10 +353,6 @@ def _identity(message: Any) -> MemberIdentity:
         group_instance_id=getattr(message, "group_instance_id", None),
         generation=message.generation_id,
     )
-
-
-def _milliseconds(duration: timedelta) -> int:
-    return round(duration.total_seconds() * 1000)
 
 
 def _members(request: Request, group: GroupDescription) -> Iterator[Any]:

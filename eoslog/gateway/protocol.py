@@ -191,6 +191,11 @@ def decode_request(content: bytes | bytearray, client_host: str = "") -> Request
     return Request(found, correlation_id, header.client_id, decode(found.request, frame), client_host)
 
 
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration in a request as milliseconds."""
+    return round(duration.total_seconds() * 1000)
+
+
 def supported_versions(request: Request) -> Any:
     """Return the answer to a request for the versions of requests."""
     newest = _NEWEST_TRANSACTION_VERSION

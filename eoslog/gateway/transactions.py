@@ -1,4 +1,4 @@
-"""Requests for transactions: producer ids, what is added to a transaction, and its end.
+"""Requests for transactions: producer ids, additions to a transaction, and its end.
 
 The coordinator is the log. A request is answered by the state after all earlier slots, so any gateway may answer any
 client.
@@ -25,7 +25,7 @@ from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
 from eoslog.gateway.group_offsets import check_names, given_offsets
 from eoslog.gateway.known_topics import KnownTopics
-from eoslog.gateway.protocol import ApiKey, Request
+from eoslog.gateway.protocol import ApiKey, Request, milliseconds
 from eoslog.producer.producer_batches import new_producer
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupOffsets
@@ -36,17 +36,17 @@ from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import AddedToTransaction, TransactionPartition
 from eoslog.state.transaction_requests import AddToTransaction, EndTransaction, InitProducerId, end_request
 
-_FIRST_FENCED = {
+_FIRST_WITH_PRODUCER_FENCED = {
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.ADD_PARTITIONS_TO_TXN: 2,
     ApiKey.ADD_OFFSETS_TO_TXN: 2,
     ApiKey.END_TXN: 2,
 }
-"""The first versions with ``PRODUCER_FENCED`` (KIP-588). Earlier ones have ``INVALID_PRODUCER_EPOCH`` instead, and so
-have all versions of TxnOffsetCommit."""
+"""The first versions with ``PRODUCER_FENCED`` (KIP-588). Earlier versions, and all versions of TxnOffsetCommit, have
+``INVALID_PRODUCER_EPOCH`` instead."""
 _NEVER = 1 << 15
 _FIRST_OF_VERSION_2 = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
-"""The versions from which on a client speaks transaction version 2 (KIP-890)."""
+"""The first versions of requests in transaction version 2 (KIP-890). Earlier ones are of transaction version 1."""
 _NO_ID = -1
 
 
@@ -55,13 +55,15 @@ def _has_version_1(request: Request) -> bool:
 
 
 def _code(request: Request, error: EosLogError) -> ErrorCode:
-    if isinstance(error, ProducerFenced) and request.api.version < _FIRST_FENCED.get(request.api.key, _NEVER):
+    if isinstance(error, ProducerFenced) and request.api.version < _FIRST_WITH_PRODUCER_FENCED.get(
+        request.api.key, _NEVER
+    ):
         return ErrorCode.invalid_producer_epoch
     return coordinator_code(error)
 
 
 def _check_identity(identity: ProducerIdentity) -> None:
-    """Check that an identity may be one: entries have no negative numbers.
+    """Check that neither number of an identity is negative: entries have no negative numbers.
 
     Raises:
         InvalidProducerIdMapping, InvalidProducerEpoch
@@ -103,28 +105,28 @@ class Transactions:
         Without a transactional id each request gets a new producer id, as from a broker of Kafka.
         """
         try:
-            producer_id, epoch = await self._run(self._init(request.message))
+            producer_id, epoch = await self._run(lambda: self._init(request.message))
             code = ErrorCode.none
         except EosLogError as error:
             code, producer_id, epoch = _code(request, error), _NO_ID, _NO_ID
         self._appended()
         return request.api.response(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
-    def _init(self, message: Any) -> Callable[[], ProducerIdentity]:
+    def _init(self, message: Any) -> ProducerIdentity:
         transactional_id: str | None = message.transactional_id
         if transactional_id is None:
-            return lambda: new_producer(self._store)
+            return new_producer(self._store)
         check_id("transactional id", transactional_id)
         given = ProducerIdentity(getattr(message, "producer_id", _NO_ID), getattr(message, "producer_epoch", _NO_ID))
         if (given.producer_id < 0) != (given.producer_epoch < 0):
             raise InvalidRequest("a request has both a producer id and its epoch, or neither")
         request = InitProducerId(
             transactional_id,
-            round(message.transaction_timeout.total_seconds() * 1000),
+            milliseconds(message.transaction_timeout),
             self._store.now_ms(),
             expected=None if given.producer_id < 0 else given,
         )
-        return lambda: self._store.append(request).identity
+        return self._store.append(request).identity
 
     async def add_partitions(self, request: Request) -> Any:
         """Answer AddPartitionsToTxn. If one partition is refused, none is added."""
@@ -179,7 +181,7 @@ class Transactions:
         given = await given_offsets(self._topics, message)
         if given.offsets is not None:
             try:
-                offsets = self._groups.by_coordinator(given.offsets, in_transaction=True)
+                offsets = self._groups.offsets_for_log(given.offsets, in_transaction=True)
             except GroupRefusal as error:
                 return given.answer(request, "TxnOffsetCommit", error.code)
             except EosLogError as error:
@@ -206,12 +208,12 @@ class Transactions:
         offsets: GroupOffsets | None = None,
         run: Callable[[Callable[[], None]], Awaitable[None]] | None = None,
     ) -> ErrorCode:
-        """Add content to a transaction, and return the outcome.
+        """Add partitions or offsets to a transaction, and return the code of the outcome.
 
         Args:
-            may_begin: True if the content may begin a transaction. Otherwise it is refused, unless the transaction is
-                open that was open when the request was read.
-            run: runs the work that appends it.
+            may_begin: True if the content may begin a transaction. Otherwise it needs the transaction that was open
+                when the request was read.
+            run: runs the work that appends the content; None for a thread of the executor.
         """
 
         def add(start_slot: int | None) -> None:

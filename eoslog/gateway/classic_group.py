@@ -3,8 +3,9 @@
 The clients of a group join, get a generation, and their leader assigns partitions to them. The answers are those of
 Kafka's coordinator (``GroupMetadataManager`` of Kafka 4 for a ``ClassicGroup``).
 
-A generation comes from the log, which takes time. So one step of Kafka's is two steps here: the group *needs a
-generation* when all members have joined, and the host *begins* it when the log has it.
+The number of a generation comes from the log, which takes time. So Kafka's step from the join phase to the next
+generation is two steps here. The group *needs a generation* when all members have joined. Its host, the coordinator,
+*begins* the generation when the log has it.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class ClassicGroup:
 
     - A join waits, and its member is in the generation. A member whose rebalance timeout is over may still join.
     - A member that leaves or whose time is over is removed, and its join is answered with UNKNOWN_MEMBER_ID.
-    - If nobody is left, the group is empty and needs no generation. Then ``begin_generation`` does nothing: no client
-      learns the generation that the log has. The next one is higher.
+    - If no member is left, the group is empty and needs no generation. Then ``begin_generation`` does nothing: no
+      client learns the generation that the log has. The next generation is higher.
     - If the append fails, the host repeats it or closes the group.
     """
 
@@ -102,7 +103,7 @@ class ClassicGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Return whether no client knows a member id of the group, so that the host can forget it."""
+        """Return whether the host can forget the group: no client knows a member id of it."""
         return not self._members and not self._members.pending
 
     @property
@@ -122,11 +123,11 @@ class ClassicGroup:
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """Return the topics to which consumers of the group subscribe. Clients give them, so any string may be one."""
+        """Return the names of topics to which members subscribe. A client may give any string as a name."""
         return self._members.topics
 
     def describe(self) -> GroupDescription:
-        """Return the group as DescribeGroups and ListGroups show it."""
+        """Return the group as DescribeGroups shows it."""
         name = (self.protocol_name if self.state is GroupState.STABLE else None) or ""
         return GroupDescription(
             state=self.state,
@@ -179,7 +180,7 @@ class ClassicGroup:
         return member_id in self._members or len(self._members) < self._settings.max_size
 
     def _supports(self, request: JoinRequest) -> bool:
-        """Return whether the members would still have a protocol in common."""
+        """Return whether a protocol of the request is common to all members."""
         names = {name for name, _ in request.protocols}
         if self.state is GroupState.EMPTY:
             return bool(request.protocol_type and names)
@@ -225,20 +226,21 @@ class ClassicGroup:
         member.begin_session(now_ms)
         self._members.replace(old, member)
         if self.state is not GroupState.STABLE or self._members.selected_protocol != self.protocol_name:
-            # In CompletingRebalance, too: the leader may have the old member id, and would assign nothing to the new.
+            # CompletingRebalance begins again, too: the leader may know the old member id only, and would assign
+            # nothing to the new one.
             member.wait_for_join(respond)
             self._rebalance(now_ms)
         elif request.can_skip_assignment:
             respond(self._generation_answer(member, skip_assignment=member_id == self._members.leader))
         else:
-            # This client would assign if it learned that it leads. So its former process is named as the leader.
+            # This client would assign if it learned that it leads. So the answer names its former process as leader.
             respond(self._generation_answer(member, leader=old_leader))
 
     def _join_again(
         self, member: Member, request: JoinRequest, now_ms: int, respond: Callable[[JoinAnswer], object]
     ) -> None:
         """Let a member join that has joined before."""
-        # A leader that joins again asks for a rebalance: what it assigns may depend on more than the metadata.
+        # A leader that joins again asks for a rebalance: its assignment may depend on more than the metadata.
         keeps_generation = self.state is GroupState.COMPLETING or (
             self.state is GroupState.STABLE and member.member_id != self._members.leader
         )
@@ -281,7 +283,7 @@ class ClassicGroup:
     # Rebalances
 
     def _rebalance(self, now_ms: int) -> None:
-        """Begin a rebalance. If one has begun, end its join phase when all members have joined."""
+        """Begin a rebalance. If one is in its join phase, end this phase if all members have joined."""
         if self.state is GroupState.PREPARING:
             self._end_join_phase_if_all_joined(now_ms)
             return
@@ -304,7 +306,7 @@ class ClassicGroup:
             if not self._members.joining:
                 # All joined members left before their generation began. The others get time again.
                 self._postpone(now_ms)
-        elif self._initial_delay is None and self._members.have_joined:
+        elif self._initial_delay is None and self._members.all_have_joined:
             self._end_join_phase(now_ms)
 
     def _end_join_phase(self, now_ms: int) -> None:
@@ -329,8 +331,8 @@ class ClassicGroup:
         Does nothing if the group needs none any more.
 
         Args:
-            generation: it is higher than each one that a member has seen. An empty group may be deleted from the log,
-                and then begins with 1 again.
+            generation: the number of the generation. It is higher than the generations that members have seen. It is
+                lower only if the empty group was deleted from the log: then all members are new.
         """
         if not self.needs_generation:
             return
@@ -352,7 +354,7 @@ class ClassicGroup:
     # SyncGroup
 
     def sync(self, request: SyncRequest, now_ms: int, respond: Callable[[SyncAnswer], object]) -> None:
-        """Give a member its assignment, as soon as the leader has given it."""
+        """Give a member its assignment when the leader has sent it."""
         error = self._sync_error(request)
         if error is not ErrorCode.none:
             respond(SyncAnswer(error=error))
@@ -400,7 +402,7 @@ class ClassicGroup:
     # Heartbeat, OffsetCommit, LeaveGroup
 
     def heartbeat(self, member: MemberIdentity, now_ms: int) -> ErrorCode:
-        """Keep the session of a member, and return the answer to its Heartbeat."""
+        """Keep the session of a member alive, and return the code that answers its Heartbeat."""
         error = self._check(member)
         if error is not ErrorCode.none:
             return error
@@ -408,7 +410,7 @@ class ClassicGroup:
         return ErrorCode.rebalance_in_progress if self.state is GroupState.PREPARING else ErrorCode.none
 
     def check_commit(self, member: MemberIdentity, now_ms: int, *, in_transaction: bool) -> ErrorCode:
-        """Return whether a member may commit offsets. A commit outside of a transaction keeps its session.
+        """Return the code for a commit of offsets. Outside of a transaction it keeps the member's session alive.
 
         Args:
             in_transaction: the request is TxnOffsetCommit.
@@ -430,7 +432,7 @@ class ClassicGroup:
         return ErrorCode.none
 
     def _check(self, member: MemberIdentity) -> ErrorCode:
-        """Return whether a member has the current generation."""
+        """Return the code for a request of a member; ``none`` if the member has the current generation."""
         if self._closed is not ErrorCode.none:
             return self._closed
         error = self._members.check(member.member_id, member.group_instance_id)
@@ -467,7 +469,8 @@ class ClassicGroup:
         """Let the other members rebalance.
 
         Args:
-            removed: for each id that was removed, whether it was a member's. Nobody else knows a pending one.
+            removed: for each removed id, whether it was that of a member. A pending one matters only in a rebalance,
+                which waits for it.
         """
         if not self._members:
             self._become_empty()
@@ -482,16 +485,16 @@ class ClassicGroup:
     # Time
 
     def advance(self, now_ms: int) -> None:
-        """Do what is due: sessions, the initial delay, and the phases of a rebalance end."""
+        """End the sessions, the initial delay, and the phases of a rebalance whose time is over."""
         while (deadline_ms := self.next_deadline_ms) is not None and deadline_ms <= now_ms:
             self._remove(self._members.ended(now_ms), now_ms)
             if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
-                self._end_join_time(now_ms)
+                self._end_delay_or_join_phase(now_ms)
             if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
                 self._sync_deadline_ms = None
                 self._remove([each.member_id for each in self._members if each.must_sync], now_ms)
 
-    def _end_join_time(self, now_ms: int) -> None:
+    def _end_delay_or_join_phase(self, now_ms: int) -> None:
         delay = self._initial_delay
         if delay is not None and delay.has_new_member:
             next_ms = min(self._settings.initial_rebalance_delay_ms, delay.remaining_ms)

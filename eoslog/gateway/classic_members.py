@@ -40,7 +40,7 @@ class Member:
         self.update(request)
 
     def update(self, request: JoinRequest) -> None:
-        """Take over the timeouts and protocols of a request."""
+        """Take the timeouts and protocols of a request."""
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.protocols = _protocols(request)
@@ -72,9 +72,9 @@ class Member:
     def deadline_ms(self) -> int | None:
         """Return the time at which the member's session ends, or None if it does not end.
 
-        A member cannot send heartbeats while its request waits. A client whose connection breaks meanwhile may repeat
-        its first JoinGroup without a member id. So a new member ends, too: otherwise each repetition would leave a
-        member behind.
+        A member cannot send heartbeats while its request waits, so its session does not end then. The session of a new
+        member ends even then: a client whose connection breaks may repeat its first JoinGroup without a member id, and
+        each repetition would leave a member behind.
         """
         return None if (self.is_joining or self.is_syncing) and not self.is_new else self._deadline_ms
 
@@ -136,7 +136,7 @@ class Members:
         return None if group_instance_id is None else self._static_ids.get(group_instance_id)
 
     def check(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return whether a request names a member."""
+        """Return the code for a request with these ids; ``none`` if they are those of a member."""
         if group_instance_id is not None:
             known = self._static_ids.get(group_instance_id)
             if known != member_id:
@@ -202,7 +202,7 @@ class Members:
         return sum(each.is_joining for each in self._by_id.values())
 
     @property
-    def have_joined(self) -> bool:
+    def all_have_joined(self) -> bool:
         """Return whether all members have joined, and no client is about to join with a pending member id."""
         return not self.pending and self.joining == len(self)
 
@@ -218,7 +218,7 @@ class Members:
 
     @property
     def deadlines_ms(self) -> list[int]:
-        """Return the times at which sessions end and pending member ids expire."""
+        """Return the times at which sessions end or pending member ids expire."""
         sessions = (each.deadline_ms for each in self._by_id.values())
         return [*self.pending.values(), *(each for each in sessions if each is not None)]
 
@@ -230,12 +230,12 @@ class Members:
 
     @property
     def common_protocols(self) -> set[str]:
-        """Return the protocols that all members have. There must be a member."""
+        """Return the protocols that all members have. The group must have a member."""
         return set.intersection(*(set(each.protocols) for each in self._by_id.values()))
 
     @property
     def selected_protocol(self) -> str:
-        """Return the protocol with most votes: each member votes for the first one that all members have."""
+        """Return the protocol with most votes. Each member votes for its first protocol that all members have."""
         common = self.common_protocols
         votes = Counter(next(name for name in each.protocols if name in common) for each in self._by_id.values())
         return max(votes, key=votes.__getitem__)
@@ -251,8 +251,8 @@ def _protocols(request: JoinRequest) -> dict[str, bytes]:
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
     """Return the topics of a consumer's metadata (Kafka's ``ConsumerProtocolSubscription``).
 
-    All versions begin like version 0. Clients may send any bytes, so those that are no subscription have no topics.
-    Names that are too long for a topic are left out.
+    All versions begin like version 0. Clients may send any bytes: bytes that are no subscription have no topics. Names
+    that are too long for a topic are left out.
     """
     topics = []
     try:

@@ -9,12 +9,12 @@ from kio.schema.errors import ErrorCode
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
-"""The member id of a client that has none yet, and in Kafka's answers "no member"."""
+"""The member id of a client that has none yet. In Kafka's answers it means "no member"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemberIdentity:
-    """How a request names its member."""
+    """The fields by which a request names its member."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -30,7 +30,7 @@ class JoinRequest:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    """In version 0, which has no such field, the session timeout."""
+    """Version 0 has no such field: then it is the session timeout."""
     protocol_type: str
     protocols: tuple[tuple[str, bytes | memoryview], ...]
     """Names of protocols, each with the member's metadata. The one that the member prefers is first."""
@@ -119,10 +119,10 @@ class DescribedMember:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupDescription:
-    """A group in the answers to DescribeGroups and ListGroups."""
+    """A group in the answer to DescribeGroups."""
 
     state: GroupState
     protocol_type: str
     protocol_name: str
-    """Empty unless the group is stable. The same holds for the metadata of its members."""
+    """Empty if the group is not stable. Then the metadata of its members is empty, too."""
     members: tuple[DescribedMember, ...]

@@ -124,7 +124,7 @@ def test_a_group_that_is_empty_again_has_a_new_initial_delay(host: Host) -> None
     assert host.group.needs_generation
 
 
-def test_the_answers_of_a_generation(host: Host) -> None:
+def test_all_members_learn_the_generation_and_the_leader_learns_its_members(host: Host) -> None:
     leader, leads = host.join_new(protocols="range", metadata=b"one")
     follower, follows = host.join_new(protocols="range", metadata=b"two")
     host.sleep(REBALANCE_MS)
@@ -156,7 +156,7 @@ def test_generations_only_rise(host: Host) -> None:
 @pytest.mark.parametrize(
     ("session_ms", "allowed"), [(5_999, False), (6_000, True), (1_800_000, True), (1_800_001, False)]
 )
-def test_the_limits_of_the_session_timeout(host: Host, session_ms: int, allowed: bool) -> None:
+def test_a_session_timeout_outside_of_the_limits_is_refused(host: Host, session_ms: int, allowed: bool) -> None:
     reply = host.join(old=True, session_ms=session_ms)
     assert reply.waits is allowed
     if not allowed:
@@ -309,7 +309,7 @@ def test_a_new_rebalance_ends_the_sync_timeout_of_the_last(host: Host) -> None:
     assert [host.heartbeat(each) for each in members] == [REBALANCE, REBALANCE]
 
 
-def test_heartbeats_and_commits_before_the_assignment(host: Host) -> None:
+def test_a_member_without_its_assignment_sends_heartbeats_but_commits_only_in_transactions(host: Host) -> None:
     (member,) = completing(host, 1)
     assert host.heartbeat(member) is NONE
     assert host.commit(member) is REBALANCE
@@ -425,7 +425,7 @@ def test_a_new_member_has_no_generation_yet(host: Host) -> None:
     assert host.sync(member).answer.error is ILLEGAL
 
 
-def test_commits_without_a_member(host: Host) -> None:
+def test_only_transactions_commit_without_a_member_in_a_group_with_members(host: Host) -> None:
     for in_transaction in (False, True):
         assert host.commit("", generation=-1, in_transaction=in_transaction) is NONE
         assert host.commit("other", generation=1, in_transaction=in_transaction) is UNKNOWN
@@ -455,7 +455,7 @@ def test_commits_keep_the_session_unless_in_a_transaction(host: Host, in_transac
     assert host.heartbeat(member) is (NONE if lives else UNKNOWN)
 
 
-def test_all_members_fall_silent(host: Host) -> None:
+def test_a_group_whose_members_all_fall_silent_is_empty_and_unused(host: Host) -> None:
     host.stable(3)
     host.sleep(SESSION_MS)
     assert host.group.state is GroupState.EMPTY
@@ -477,7 +477,7 @@ def test_the_rebalance_waits_for_all_members_and_pending_members(host: Host) -> 
     assert host.group.needs_generation
 
 
-def test_a_pending_member_that_leaves_or_expires_is_not_waited_for(host: Host) -> None:
+def test_the_rebalance_does_not_wait_for_a_pending_member_that_left_or_expired(host: Host) -> None:
     (member,) = host.stable(1)
     leaves = host.join().answer.member_id
     host.join(member)
@@ -590,7 +590,7 @@ def test_several_members_leave_with_one_request(host: Host) -> None:
     assert host.group.needs_generation
 
 
-def test_the_last_member_leaves(host: Host) -> None:
+def test_a_group_is_empty_after_its_last_member_leaves(host: Host) -> None:
     (member,) = host.stable(1)
     assert host.leave((member, None)) == [NONE]
     assert host.group.state is GroupState.EMPTY
@@ -734,7 +734,7 @@ def test_a_static_leader_that_does_not_join_in_time_does_not_lead(host: Host) ->
     assert {each.member_id for each in reply.answer.members} == {leader, follower}
 
 
-def test_a_rebalance_to_which_no_member_comes_begins_again_with_the_static_ones(host: Host) -> None:
+def test_a_rebalance_that_no_member_joins_begins_again_with_the_static_members(host: Host) -> None:
     leader, dynamic = host.stable(2, session_ms=400_000)
     statics = [host.join(instance=each, session_ms=400_000) for each in ("one", "two")]
     for each in (leader, dynamic):
@@ -757,7 +757,7 @@ def test_a_rebalance_to_which_no_member_comes_begins_again_with_the_static_ones(
     assert [each.member_id for each in reply.answer.members] == [one, two]
 
 
-def test_a_rebalance_to_which_no_member_comes_leaves_the_group_empty(host: Host) -> None:
+def test_a_rebalance_that_no_member_joins_leaves_the_group_empty(host: Host) -> None:
     leader, *_ = host.stable(3, session_ms=200_000)
     host.leave((leader, None))
     host.sleep(REBALANCE_MS)
@@ -826,7 +826,7 @@ def test_a_slow_member_that_does_not_join_late_is_removed(host: Host) -> None:
     assert host.heartbeat(slow, generation=1) is UNKNOWN
 
 
-def test_a_member_that_leaves_meanwhile_is_not_in_the_generation(host: Host) -> None:
+def test_a_member_that_leaves_before_the_log_has_the_generation_is_not_in_it(host: Host) -> None:
     leader, follower = host.stable(2)
     leads, follows = host.join(leader), host.join(follower)
     assert host.leave((leader, None)) == [NONE]
@@ -836,7 +836,7 @@ def test_a_member_that_leaves_meanwhile_is_not_in_the_generation(host: Host) -> 
     assert [each.member_id for each in follows.answer.members] == [follower]
 
 
-def test_a_new_member_whose_time_is_over_meanwhile_is_not_in_the_generation(host: Host) -> None:
+def test_a_new_member_that_expires_before_the_log_has_the_generation_is_not_in_it(host: Host) -> None:
     member, _ = host.join_new()
     host.sleep(DELAY_MS)
     assert host.group.needs_generation
@@ -847,7 +847,7 @@ def test_a_new_member_whose_time_is_over_meanwhile_is_not_in_the_generation(host
     assert host.group.state is GroupState.EMPTY
 
 
-def test_requests_meanwhile_tell_of_the_rebalance(host: Host) -> None:
+def test_members_learn_of_the_rebalance_while_the_log_gets_the_generation(host: Host) -> None:
     (member,) = host.stable(1)
     host.join(member)
     assert host.heartbeat(member) is REBALANCE
@@ -856,7 +856,7 @@ def test_requests_meanwhile_tell_of_the_rebalance(host: Host) -> None:
     assert host.group.state is GroupState.PREPARING
 
 
-def test_a_group_that_empties_meanwhile_begins_no_generation(host: Host) -> None:
+def test_a_group_that_empties_before_the_log_has_its_generation_begins_none(host: Host) -> None:
     (member,) = host.stable(1)
     reply = host.join(member)
     host.leave((member, None))
@@ -874,7 +874,7 @@ def test_a_group_that_empties_meanwhile_begins_no_generation(host: Host) -> None
     assert (waits.answer.member_id, waits.answer.generation) == (new, 4)
 
 
-def test_absent_members_get_time_again_if_all_joined_ones_leave_meanwhile(host: Host) -> None:
+def test_absent_members_get_time_again_if_all_joined_ones_leave_before_the_generation_begins(host: Host) -> None:
     leader, absent = host.stable(2, session_ms=200_000)
     host.join(leader, session_ms=200_000)
     host.sleep(REBALANCE_MS)
@@ -989,7 +989,7 @@ def test_the_subscribed_topics_are_those_of_all_consumers(host: Host) -> None:
     assert host.group.subscribed_topics == {"b", "c"}
 
 
-def test_other_protocol_types_subscribe_to_nothing(host: Host) -> None:
+def test_members_of_other_protocol_types_subscribe_to_no_topics(host: Host) -> None:
     host.join_new(metadata=subscription("a"), protocol_type="connect")
     assert host.group.subscribed_topics == frozenset()
 

@@ -31,7 +31,7 @@ def offset(
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.LIST_OFFSETS])
-def test_the_ends_of_a_partition(store: Store, version: int) -> None:
+def test_a_partition_starts_at_its_first_row_and_ends_behind_its_last_one(store: Store, version: int) -> None:
     write(store, "t", "commit", "commit", "commit")
     store.admin.delete_records({("t", 0): 2})
     with running(store) as gateway, Client(gateway.port) as client:
@@ -46,7 +46,7 @@ def test_the_latest_offset_depends_on_the_isolation_level(store: Store) -> None:
         assert offset(client, LATEST, isolation=1) == (ErrorCode.none, 2, -1)
 
 
-def test_offsets_by_time(store: Store) -> None:
+def test_a_time_finds_the_first_row_that_is_not_older(store: Store) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         assert offset(client, LARGEST) == (ErrorCode.none, -1, -1)
         assert offset(client, 0) == (ErrorCode.none, -1, -1)
@@ -78,7 +78,7 @@ def test_an_end_that_may_be_old_is_not_answered(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("missing", 0), ("t", 7), ("t", -1)])
-def test_partitions_that_do_not_exist(store: Store, topic: str, partition: int) -> None:
+def test_a_partition_that_does_not_exist_has_no_offsets(store: Store, topic: str, partition: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         found = offset(client, LATEST, topic=topic, partition=partition)
 

@@ -186,7 +186,7 @@ def test_settings_are_not_changed_if_they_are_only_validated(store: Store) -> No
     assert config_of(store) == TopicConfig()
 
 
-def test_resources_without_settings_that_clients_may_change_are_refused(store: Store) -> None:
+def test_clients_may_change_the_settings_of_topics_only(store: Store) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         broker = increment(client, ("num.partitions", SET, "3"), topic="1", kind=BROKER)
         other = increment(client, ("x", SET, "3"), kind=OTHER)

@@ -173,7 +173,7 @@ def test_topics_are_created(store: Store, version: int) -> None:
         assert answer.topic_id == UUID(hex=topic.topic_id)
 
 
-def test_topics_that_cannot_be_created(store: Store) -> None:
+def test_each_topic_that_cannot_be_created_gets_its_own_error(store: Store) -> None:
     with running(store, default_partitions=2) as gateway, Client(gateway.port) as client:
         answers = create(
             client,
@@ -284,7 +284,7 @@ def test_a_topic_gets_more_partitions(store: Store, world: World, version: int) 
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_partitions_that_cannot_be_added(store: Store, validate_only: bool) -> None:
+def test_partitions_are_added_only_to_existing_topics_and_within_limits(store: Store, validate_only: bool) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         counts = {n: grow(client, "t", n, validate_only=validate_only) for n in (2, 1, 0, -1, 10_001)}
         missing = [grow(client, "missing", n, validate_only=validate_only) for n in (5, 0)]

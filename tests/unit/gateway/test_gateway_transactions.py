@@ -187,7 +187,7 @@ def test_partitions_that_others_have_created_since_are_found(client: Client, wor
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_of_version_1_is_answered_again_but_never_the_other_way(client: Client, commit: bool) -> None:
+def test_a_repeated_end_of_version_1_is_answered_and_the_opposite_end_is_refused(client: Client, commit: bool) -> None:
     producer = Transactional(client)
     producer.init()
     assert producer.end(commit=commit) is ErrorCode.invalid_txn_state
@@ -302,7 +302,9 @@ def test_after_an_abort_by_others_a_client_may_abort_and_continue(client: Client
 
 
 @pytest.mark.parametrize("api_version", [3, 5])
-def test_a_fenced_producer_gets_nothing_in(client: Client, store: Store, world: World, api_version: int) -> None:
+def test_all_requests_of_a_fenced_producer_are_refused(
+    client: Client, store: Store, world: World, api_version: int
+) -> None:
     zombie = Transactional(client, api_version=api_version)
     zombie.init()
     zombie.add(0)

@@ -103,7 +103,8 @@ class GroupCoordinator:
                 ErrorCode.group_max_size_reached,
                 f"a member has {request.size} bytes of names and metadata. At most {_LARGEST_MEMBER} are allowed",
             )
-        # A new process of a static member may take its place without a new generation, which would fence the old one.
+        # A new process of a static member may get the current generation. Then no later generation fences the commits
+        # of the old process. So the new one waits until they are in the log.
         while committing := self._committing.get((group_id, request.group_instance_id or "")):
             await asyncio.wait(committing)
         coordinated = await self._coordinate(group_id)
@@ -148,9 +149,10 @@ class GroupCoordinator:
         return [code for _, code in found]
 
     def offsets_for_log(self, offsets: GroupOffsets, *, in_transaction: bool) -> GroupOffsets:
-        """Check a commit of offsets, and return it as this gateway puts it into the log: with its own member id.
+        """Check a commit of offsets, and return it as this gateway puts it into the log.
 
-        If the group has no members here, the commit stays as it is: the log answers it as Kafka's coordinator would.
+        The commit of a member gets the gateway's member id. If this gateway does not coordinate the group, the log
+        itself answers the commit as Kafka's coordinator would.
 
         Args:
             in_transaction: the request is TxnOffsetCommit.
@@ -166,8 +168,8 @@ class GroupCoordinator:
         if coordinated is None:
             self._memberships.check_known(offsets.group)
         if offsets.generation < 0 and self._is_empty(offsets.group):
-            # Without members a group only keeps offsets, and the name of the client does not matter. A transaction has
-            # the members of its consumer's group, so there the log refuses an unknown one.
+            # A group without members only keeps offsets, so the client's member id does not matter. In a transaction it
+            # does: the client names a member of its consumer's group, and the log refuses an unknown one.
             return offsets if in_transaction else offsets.model_copy(update=_NO_MEMBER)
         if coordinated is None:
             return offsets
@@ -188,7 +190,7 @@ class GroupCoordinator:
         return not has_members(self._store.known_state, group_id)
 
     async def commit(self, offsets: GroupOffsets, work: Callable[[], None]) -> None:
-        """Run work that commits offsets.
+        """Run work that commits offsets in a thread. A new process of a static member joins after the work has ended.
 
         Args:
             offsets: the offsets as the client gave them.

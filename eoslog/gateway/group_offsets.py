@@ -160,7 +160,7 @@ class GroupOffsetRequests:
         """
         message = request.message
         has_groups = hasattr(message, "groups")
-        # A group may have many offsets, and a request may ask for all of them very often.
+        # A group may have many offsets, and a request may ask for all of them many times.
         groups = message.groups if has_groups else (message,)
         asked = list(dict.fromkeys((each.group_id, each.topics) for each in groups))
         require_stable = getattr(message, "require_stable", False)

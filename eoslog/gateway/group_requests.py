@@ -234,7 +234,7 @@ class GroupRequests:
             code = ErrorCode.none
         except EosLogError as error:
             known, code = {}, coordinator_code(error)
-        # A group may be large, and a request may name it very often.
+        # A group may be large, and a request may name it many times.
         group_ids = dict.fromkeys(message.groups)
         return request.api.response(
             groups=tuple(self._described(request, group_id, known.get(group_id), code) for group_id in group_ids)

@@ -13,6 +13,7 @@ from eoslog.gateway.addresses import Address, check_loopback
 from eoslog.gateway.batch_cache import BatchCache
 from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
+from eoslog.gateway.discovery import Discovery
 from eoslog.gateway.fetch import Fetch
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.group_coordinator import GroupCoordinator
@@ -26,7 +27,6 @@ from eoslog.gateway.produce import Produce
 from eoslog.gateway.protocol import ApiKey, Request, supported_versions
 from eoslog.gateway.topic_changes import TopicChanges
 from eoslog.gateway.topic_settings import TopicSettings
-from eoslog.gateway.topics import Topics
 from eoslog.gateway.transactions import Transactions
 from eoslog.session.session import Session
 
@@ -58,7 +58,7 @@ class Gateway:
         self._follower = LogFollower(store, self._executor)
         # The queue's two threads are its own, and so are those of coordinators: fetches that read slowly do not delay
         # appends.
-        self._coordinators = ThreadPoolExecutor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
+        self._coordinator_threads = ThreadPoolExecutor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
         self._appenders = ThreadPoolExecutor(2, "eoslog-gateway-append")
         self._queue = BatchQueue(store, config, executor=self._appenders, appended=self._follower.appended)
         cache = BatchCache(config.cache_bytes)
@@ -70,19 +70,19 @@ class Gateway:
             answers=self._responses,
             executor=self._executor,
         )
-        self._groups = GroupCoordinator(store, config, executor=self._coordinators, advertised=advertised)
-        topics = Topics(store, config, known, executor=self._executor, advertised=advertised, groups=self._groups)
+        self._groups = GroupCoordinator(store, config, executor=self._coordinator_threads, advertised=advertised)
+        discovery = Discovery(store, config, known, executor=self._executor, advertised=advertised, groups=self._groups)
         changes = TopicChanges(store, config, known, self._executor)
         settings = TopicSettings(store, config, known, executor=self._executor, advertised=advertised)
         offsets = Offsets(store, known, self._executor)
-        groups = GroupRequests(store, self._groups, self._coordinators)
-        group_offsets = GroupOffsetRequests(store, known, self._groups, self._coordinators)
+        groups = GroupRequests(store, self._groups, self._coordinator_threads)
+        group_offsets = GroupOffsetRequests(store, known, self._groups, self._coordinator_threads)
         transactions = Transactions(
-            store, known, groups=self._groups, executor=self._coordinators, appended=self._follower.appended
+            store, known, groups=self._groups, executor=self._coordinator_threads, appended=self._follower.appended
         )
         self._answers: dict[ApiKey, Callable[[Request], Awaitable[Any]]] = {
-            ApiKey.METADATA: topics.metadata,
-            ApiKey.DESCRIBE_CLUSTER: topics.cluster,
+            ApiKey.METADATA: discovery.metadata,
+            ApiKey.DESCRIBE_CLUSTER: discovery.cluster,
             ApiKey.CREATE_TOPICS: changes.create,
             ApiKey.DELETE_TOPICS: changes.delete,
             ApiKey.CREATE_PARTITIONS: changes.create_partitions,
@@ -92,7 +92,7 @@ class Gateway:
             ApiKey.INCREMENTAL_ALTER_CONFIGS: settings.alter_incrementally,
             ApiKey.LIST_OFFSETS: offsets.list,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.of_leader_epoch,
-            ApiKey.FIND_COORDINATOR: topics.coordinator,
+            ApiKey.FIND_COORDINATOR: discovery.coordinator,
             ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
             ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
             ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
@@ -143,7 +143,7 @@ class Gateway:
             await asyncio.gather(*ending, return_exceptions=True)
             self._executor.shutdown(cancel_futures=True)
             self._appenders.shutdown(cancel_futures=True)
-            self._coordinators.shutdown(cancel_futures=True)
+            self._coordinator_threads.shutdown(cancel_futures=True)
 
     async def _finish(self) -> None:
         """Answer the requests that were read, so that clients repeat fewer of them."""

@@ -1,4 +1,4 @@
-"""Requests of clients that look around: for topics and brokers, and for coordinators."""
+"""Requests by which clients discover topics, the broker, and coordinators."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _BROKERS, _CONTROLLERS = 1, 2
 """The types of endpoints that clients ask for, by Kafka's numbers."""
 
 
-class Topics:
-    """Answers requests for topics, brokers and coordinators."""
+class Discovery:
+    """Answers requests for topics, the broker and coordinators."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Topics:
             # Topics of columns are left out: a client that subscribes to a pattern could not read them.
             found = [self._described(request, each) for each in self._topics.all() if _has_records(each)]
         else:
-            # A topic may have many partitions, and a request may name it very often.
+            # A topic may have many partitions, and a request may name it many times.
             found = [await self._requested(request, each) for each in dict.fromkeys(message.topics)]
         return api.response(topics=tuple(found), **self._cluster(request, "MetadataResponseBroker"))
 

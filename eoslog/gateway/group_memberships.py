@@ -85,7 +85,7 @@ class Memberships:
         """
         members = self._newest_members(group_id)
         gateways = self._other_gateways(members)
-        consumers = [member_id for member_id, member in members.items() if member.address is None]
+        consumers = [member_id for member_id, member in members.items() if not member.is_coordinator]
         others = {*gateways, *consumers}
         if others and not self._are_silent(group_id, others):
             if gateways:
@@ -106,7 +106,7 @@ class Memberships:
         return {
             member_id: member
             for member_id, member in members.items()
-            if member.address is not None and (member.host, member.address) != (self.host, self.address)
+            if member.is_coordinator and (member.host, member.address) != (self.host, self.address)
         }
 
     def _are_silent(self, group_id: str, member_ids: Iterable[str]) -> bool:

@@ -344,7 +344,7 @@ def _undeletable(
 
 def _has_consumers(group: Group) -> bool:
     """Return whether consumers of eoslog are members of a group, and not a gateway."""
-    return any(member.address is None for member in group.members.values())
+    return any(not member.is_coordinator for member in group.members.values())
 
 
 def _identity(message: Any) -> MemberIdentity:

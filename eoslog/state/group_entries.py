@@ -75,6 +75,11 @@ class GroupMember(Model):
     """The address at which the clients of a coordinator reach it; None for a consumer. A coordinator has no instance
     id, and it joins again for each rebalance of its clients."""
 
+    @property
+    def is_coordinator(self) -> bool:
+        """True for a gateway that coordinates the group's clients of Kafka's protocol; False for a consumer."""
+        return self.address is not None
+
     @field_validator("address")
     @classmethod
     def _without_instance_id(cls, address: str | None, info: ValidationInfo) -> str | None:

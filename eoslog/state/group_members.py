@@ -31,7 +31,7 @@ def partitions_to_read(state: StoreState | Draft, members: Mapping[str, Member])
 
     The topics of a coordinator are left out: its clients share their partitions among themselves.
     """
-    consumers = [member for member in members.values() if member.address is None]
+    consumers = [member for member in members.values() if not member.is_coordinator]
     names = sorted({topic for consumer in consumers for topic in consumer.topics} & state.topic_ids.keys())
     return {name: state.topics[state.topic_ids[name]].partition_ids() for name in names}
 
@@ -153,16 +153,15 @@ def plan_group_change(
     revoked = tuple(sorted(each for each in set(revoked) if each in group.members and group.members[each].revoking))
     changed = _changed(group_id, group, joined, left, revoked)
     assignment = _without_others(share_out(state, changed.members), changed.members)
-    gives_up = any(set(member.assigned) - set(assignment[name]) for name, member in changed.members.items())
     if not (joined or left or revoked) and _is_assigned(changed.members, assignment):
         return None
     return GroupChanged(
         group=group_id,
-        generation=group.generation + (changed.is_new_generation or gives_up),
+        generation=_next_generation(group, changed, assignment),
         joined=joined,
         left=left,
         revoked=revoked,
-        assigned=tuple(_entry(member_id, partition_ids) for member_id, partition_ids in assignment.items()),
+        assigned=tuple(_member_assignment(member_id, partition_ids) for member_id, partition_ids in assignment.items()),
         time_ms=time_ms,
     )
 
@@ -203,7 +202,7 @@ class ChangeGroup:
         )
         if entry is None:
             return ()
-        if any(member.address is not None for member in entry.joined):
+        if any(member.is_coordinator for member in entry.joined):
             need_feature(draft, GROUP_COORDINATORS)
         return draft.append(entry).left
 
@@ -234,11 +233,11 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
         for member_id, member in changed.members.items()
     }
     _check_assignment(draft, entry.group, members)
-    gives_up = any(set(member.assigned) - set(assignment[name]) for name, member in changed.members.items())
-    expected = group.generation + (changed.is_new_generation or gives_up)
+    expected = _next_generation(group, changed, assignment)
     if entry.generation < expected:
         raise IllegalGeneration(f"group {entry.group!r} is at generation {group.generation} already")
-    rebalances = any(member.address is not None for member in entry.joined)
+    # A coordinator that joins again changes no member: it begins a generation for its clients.
+    rebalances = any(member.is_coordinator for member in entry.joined)
     if entry.generation > expected or (members == dict(group.members) and not rebalances):
         raise InvalidEntry(f"group {entry.group!r}: the entry changes nothing, or raises the generation without need")
     draft.groups[entry.group] = Group(
@@ -251,7 +250,14 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
     )
 
 
+def _next_generation(group: Group, changed: _Changed, assignment: Assignment) -> int:
+    """Return the group's generation after a change. A member that must give up a partition ends the present one."""
+    gives_up = any(set(member.assigned) - set(assignment[name]) for name, member in changed.members.items())
+    return group.generation + (changed.is_new_generation or gives_up)
+
+
 def _subscribed(group: Group, members: Mapping[str, Member], slot: int) -> Mapping[str, int]:
+    """Return the slot since which the group has subscribed to each topic. Without members it keeps its topics."""
     if not members:
         return group.subscribed
     return {topic: group.subscribed.get(topic, slot) for member in members.values() for topic in member.topics}
@@ -267,8 +273,9 @@ def _assigned(member: Member, assigned: tuple[PartitionId, ...], generation: int
 
 
 def _is_joined(group: Group, member: GroupMember) -> bool:
+    """Return whether a consumer is a member with this subscription already. A coordinator begins a new generation."""
     known = group.members.get(member.member_id)
-    if known is None or member.address is not None:
+    if known is None or member.is_coordinator:
         return False
     return (known.topics, known.group_instance_id, known.address) == (member.topics, member.group_instance_id, None)
 
@@ -290,7 +297,7 @@ def _changed(
         before = members.get(member.member_id)
         if before is None and member.group_instance_id is not None:
             before = _replaced(members, member.group_instance_id)
-        if before is None or before.topics != member.topics or member.address is not None:
+        if before is None or before.topics != member.topics or member.is_coordinator:
             is_new_generation = True
         if before is None:
             before = Member(())
@@ -312,16 +319,16 @@ def _check_protocol(group_id: str, members: Mapping[str, Member], joined: GroupM
         InconsistentGroupProtocol: a consumer would join a coordinator, or a coordinator would join consumers.
         NotCoordinator: a coordinator would join another one.
     """
-    coordinator_id = next((member_id for member_id, member in members.items() if member.address is not None), None)
+    coordinator_id = next((member_id for member_id, member in members.items() if member.is_coordinator), None)
     if coordinator_id is None:
-        if joined.address is not None and members:
+        if joined.is_coordinator and members:
             raise InconsistentGroupProtocol(
                 f"group {group_id!r} has {counted(len(members), 'consumer')} of eoslog, so clients of Kafka's protocol "
                 "cannot join it. Use another group id, or stop the other consumers"
             )
         return
     address = members[coordinator_id].address
-    if joined.address is None:
+    if not joined.is_coordinator:
         raise InconsistentGroupProtocol(
             f"group {group_id!r} has clients of Kafka's protocol, which the gateway at {address} coordinates. Use "
             "another group id, or stop these clients"
@@ -362,7 +369,7 @@ def _is_assigned(members: Mapping[str, Member], assignment: Assignment) -> bool:
     return all(members[member_id].assigned == partition_ids for member_id, partition_ids in assignment.items())
 
 
-def _entry(member_id: str, partition_ids: tuple[PartitionId, ...]) -> MemberAssignment:
+def _member_assignment(member_id: str, partition_ids: tuple[PartitionId, ...]) -> MemberAssignment:
     by_topic: dict[str, list[int]] = {}
     for partition_id in partition_ids:
         by_topic.setdefault(partition_id.topic_id, []).append(partition_id.partition)

@@ -163,6 +163,7 @@ def created_slot(group: Group, draft: Draft) -> int:
 
 
 def committed_offset(state: StoreState | Draft, group: str, partition_id: PartitionId) -> CommittedOffset | None:
+    """Return the offset that a group has committed for a partition; None if it has committed none."""
     return state.groups.get(group, EMPTY_GROUP).offsets.get(partition_id)
 
 
@@ -188,6 +189,7 @@ def without_topic(group: Group, topic_id: str) -> Group:
 
 
 def has_members(state: StoreState | Draft, group_id: str) -> bool:
+    """Return whether a group has members. A group that does not exist has none."""
     return bool(state.groups.get(group_id, EMPTY_GROUP).members)
 
 

@@ -181,7 +181,7 @@ def _groups(state: StoreState, slot: int) -> Iterator[Broken]:
                 yield Broken(
                     "groups-inconsistent", f"group {name!r} names a partition that does not exist", partition_id
                 )
-        coordinators = [member for member in group.members.values() if member.address is not None]
+        coordinators = [member for member in group.members.values() if member.is_coordinator]
         if coordinators and len(group.members) > 1:
             yield Broken("groups-inconsistent", f"group {name!r} has a coordinator, and other members, too")
         if any(member.held or member.group_instance_id is not None for member in coordinators):

@@ -236,6 +236,11 @@ class Member:
     """
 
     @property
+    def is_coordinator(self) -> bool:
+        """True for a gateway that coordinates the group's clients of Kafka's protocol; False for a consumer."""
+        return self.address is not None
+
+    @property
     def held(self) -> tuple[PartitionId, ...]:
         """The partitions for which it may commit: those that it reads and those that it must give up."""
         return (*self.assigned, *self.revoking)

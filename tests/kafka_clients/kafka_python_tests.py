@@ -58,8 +58,7 @@ PASSES: tuple[str, ...] = (
 
 _TESTS_OF_BROKERS = """
     test_alter_partition_reassignments test_alter_replica_log_dirs test_create_describe_delete_acls
-    test_describe_log_dirs test_describe_metadata_quorum test_elect_leaders test_list_config_resources
-    test_list_partition_reassignments
+    test_describe_log_dirs test_describe_metadata_quorum test_elect_leaders test_list_partition_reassignments
 """
 _TESTS_OF_SECURITY = """
     test_sasl_integration.py::test_admin test_sasl_integration.py::test_client
@@ -74,6 +73,7 @@ REASONS: Mapping[str, str] = (
     | {
         _ADMIN + "test_describe_topic_partitions": PARTITION_DESCRIPTIONS,
         _ADMIN + "test_describe_topic_partitions_pagination": PARTITION_DESCRIPTIONS,
+        _ADMIN + "test_list_config_resources": "The gateway does not answer `ListConfigResources`.",
         _CONSUMER + "test_group": "The test fails with a Kafka broker, too: its sessions are shorter than "
         "`group.min.session.timeout.ms`, which is 6 s for both.",
         _CONSUMER + "test_kafka_consumer_offsets_for_time_old": "The test is for brokers before Kafka 0.10.1.",

@@ -54,6 +54,8 @@ _OF_BROKERS = frozenset(
     }
 )
 """Kafka's settings of topics that only concern a broker's disks and replicas. They are ignored."""
+_TIMESTAMP_TYPE, _OF_PRODUCERS = "message.timestamp.type", "CreateTime"
+"""Kafka's setting for the times of rows, and the only value that topics have. Clients may give it, as Kafka Streams."""
 
 
 class _Described(NamedTuple):
@@ -209,8 +211,12 @@ class TopicSettings:
 
 
 def settings_of_topics(given: Iterable[Any]) -> dict[str, Any]:
-    """Return the values that a client gives to settings, without those that only concern brokers."""
-    return {each.name: each.value for each in given if each.name not in _OF_BROKERS}
+    """Return the values that a client gives to settings, without those that change nothing."""
+    return {each.name: each.value for each in given if not _is_ignored(each.name, each.value)}
+
+
+def _is_ignored(name: str, value: str | None) -> bool:
+    return name in _OF_BROKERS or (name == _TIMESTAMP_TYPE and value in (_OF_PRODUCERS, None))
 
 
 def _check_alterable(wanted: Any) -> None:
@@ -251,7 +257,7 @@ def _increment(wanted: Any) -> _ChangeSettings:
         operation = each.config_operation
         if operation not in (_SET, _DELETE, _APPEND, _SUBTRACT):
             raise InvalidRequest(f"setting {quoted(each.name)}: operation {operation} is unknown")
-        if each.name in _OF_BROKERS:
+        if _is_ignored(each.name, None if operation == _DELETE else each.value):
             continue
         field = setting_named(topic, each.name)
         if operation == _SET:

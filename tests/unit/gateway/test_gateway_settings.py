@@ -112,6 +112,7 @@ def test_settings_change_one_by_one(store: Store, world: World, version: int) ->
             ("cleanup.policy", APPEND, "compact"),
             ("publish", APPEND, "delta"),
             ("min.insync.replicas", SET, "2"),
+            ("message.timestamp.type", SET, "CreateTime"),
         )
         assert increment(client, *changes, version=version).error_code is ErrorCode.none
 
@@ -184,6 +185,18 @@ def test_settings_are_not_changed_if_they_are_only_validated(store: Store) -> No
         assert replace(client, {"retention.ms": "1000"}, validate_only=True).error_code is ErrorCode.none
 
     assert config_of(store) == TopicConfig()
+
+
+def test_rows_keep_the_time_of_their_producer(store: Store) -> None:
+    setting = "message.timestamp.type"
+    with running(store) as gateway, Client(gateway.port) as client:
+        replaced = replace(client, {setting: "CreateTime", "retention.ms": "5"})
+        deleted = increment(client, (setting, DELETE, "LogAppendTime"))
+        refused = [increment(client, (setting, SET, "LogAppendTime")), replace(client, {setting: "LogAppendTime"})]
+
+    assert replaced.error_code is deleted.error_code is ErrorCode.none
+    assert [each.error_code for each in refused] == [ErrorCode.invalid_config] * 2
+    assert config_of(store) == TopicConfig(retention_ms=5)
 
 
 def test_clients_may_change_the_settings_of_topics_only(store: Store) -> None:

@@ -163,7 +163,8 @@ def config(name: str, value: str | None, version: int = 5) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.CREATE_TOPICS])
 def test_topics_are_created(store: Store, version: int) -> None:
-    settings = (config("cleanup.policy", "compact", version), config("min.insync.replicas", "2", version))
+    given = {"cleanup.policy": "compact", "min.insync.replicas": "2", "message.timestamp.type": "CreateTime"}
+    settings = tuple(config(name, value, version) for name, value in given.items())
     with running(store) as gateway, Client(gateway.port) as client:
         (answer,) = create(client, {"name": "new", "num_partitions": 4, "configs": settings}, version=version)
 
@@ -184,6 +185,7 @@ def test_each_topic_that_cannot_be_created_gets_its_own_error(store: Store) -> N
             {"name": "many", "num_partitions": 10_001},
             {"name": "unknown", "configs": (config("no.such.setting", "1"),)},
             {"name": "wrong", "configs": (config("cleanup.policy", "sometimes"),)},
+            {"name": "late", "configs": (config("message.timestamp.type", "LogAppendTime"),)},
             {"name": "default", "num_partitions": -1},
         )
         checked = create(
@@ -203,6 +205,7 @@ def test_each_topic_that_cannot_be_created_gets_its_own_error(store: Store) -> N
         ErrorCode.invalid_topic_exception,
         ErrorCode.invalid_partitions,
         ErrorCode.invalid_partitions,
+        ErrorCode.invalid_config,
         ErrorCode.invalid_config,
         ErrorCode.invalid_config,
         ErrorCode.none,

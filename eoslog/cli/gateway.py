@@ -112,12 +112,14 @@ def gateway(
             f"The gateway cannot listen on {Address(*listen)}: {reason}. Choose another --listen."
         ) from None
     with listening:
-        advertised = Address(*(advertise or (listen[0], listening.getsockname()[1])))
+        own = Address(listen[0], listening.getsockname()[1])
+        advertised = Address(*advertise) if advertise else own
         if check:
             _print_check(invocation, store, advertised=str(advertised), config=config)
             return
         _allow_files(config.max_connections)
-        asyncio.run(_served(Gateway(store, config, advertised), listening, str(advertised), store.url))
+        server = Gateway(store, config, advertised, listens_elsewhere=advertised != own)
+        asyncio.run(_served(server, listening, str(advertised), store.url))
 
 
 _VERSIONS = Columns("Api MinVersion MaxVersion")

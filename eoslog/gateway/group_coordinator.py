@@ -72,16 +72,18 @@ class _Coordinated:
 class GroupCoordinator:
     """Coordinates the groups of a gateway's clients. All methods run in the gateway's event loop."""
 
-    def __init__(self, store: Session, config: GatewayConfig, *, executor: Executor, advertised: Address) -> None:
+    def __init__(
+        self, store: Session, config: GatewayConfig, *, executor: Executor, advertised: Address, listens_elsewhere: bool
+    ) -> None:
         """
         Args:
-            advertised: the address at which clients reach the gateway.
+            advertised, listens_elsewhere: as for ``Memberships``.
         """
         self._store = store
         self._most_bytes = config.group_bytes
         self._settings = GroupSettings(initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms)
         self._executor = executor
-        self._memberships = Memberships(store, advertised)
+        self._memberships = Memberships(store, advertised, listens_elsewhere=listens_elsewhere)
         self._groups: dict[str, _Coordinated] = {}
         self._size = 0
         """The bytes of memory of all groups."""

@@ -29,12 +29,14 @@ _MOST_NEW_TOPICS = 1_000
 class Memberships:
     """The memberships of groups as one gateway sees them: its own, and those of other gateways and of consumers."""
 
-    def __init__(self, store: Session, advertised: Address) -> None:
+    def __init__(self, store: Session, advertised: Address, *, listens_elsewhere: bool) -> None:
         """
         Args:
             advertised: the address at which clients reach the gateway.
+            listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
         """
         self.store = store
+        self._listens_elsewhere = listens_elsewhere
         self.address = str(advertised)
         self.host = host_name()
 
@@ -99,14 +101,15 @@ class Memberships:
         return self.store.read(lambda state, slot: state.groups.get(group_id, EMPTY_GROUP).members)
 
     def _other_gateways(self, members: Mapping[str, Member]) -> dict[str, Member]:
-        """Return the gateways among members that were not started at the address of this one.
+        """Return the gateways among members, without those that have ended because this one has their address.
 
-        Two processes cannot listen at one address. So an earlier gateway at this address has ended.
+        Two processes cannot listen at one address of a host.
         """
+        own = None if self._listens_elsewhere else (self.host, self.address)
         return {
             member_id: member
             for member_id, member in members.items()
-            if member.is_coordinator and (member.host, member.address) != (self.host, self.address)
+            if member.is_coordinator and (member.host, member.address) != own
         }
 
     def _are_silent(self, group_id: str, member_ids: Iterable[str]) -> bool:

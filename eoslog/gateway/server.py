@@ -44,10 +44,13 @@ _GRACE_S = 10.0
 class Gateway:
     """A server for Kafka's clients in front of a store."""
 
-    def __init__(self, store: Session, config: GatewayConfig, advertised: Address) -> None:
+    def __init__(
+        self, store: Session, config: GatewayConfig, advertised: Address, *, listens_elsewhere: bool = False
+    ) -> None:
         """
         Args:
             advertised: the address at which clients reach the gateway.
+            listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
         """
         self._config = config
         self._executor = ThreadPoolExecutor(_THREADS, "eoslog-gateway")
@@ -70,7 +73,13 @@ class Gateway:
             answers=self._responses,
             executor=self._executor,
         )
-        self._groups = GroupCoordinator(store, config, executor=self._coordinator_threads, advertised=advertised)
+        self._groups = GroupCoordinator(
+            store,
+            config,
+            executor=self._coordinator_threads,
+            advertised=advertised,
+            listens_elsewhere=listens_elsewhere,
+        )
         discovery = Discovery(store, config, known, executor=self._executor, advertised=advertised, groups=self._groups)
         changes = TopicChanges(store, config, known, self._executor)
         settings = TopicSettings(store, config, known, executor=self._executor, advertised=advertised)

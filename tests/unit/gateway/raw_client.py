@@ -70,12 +70,14 @@ class Running:
 
 
 @contextmanager
-def running(store: Store, *, port: int = 0, **settings: Any) -> Iterator[Running]:
+def running(store: Store, *, port: int = 0, advertised: Address | None = None, **settings: Any) -> Iterator[Running]:
     """Run a gateway in front of a store."""
     store.read(lambda state, slot: None)
     config = GatewayConfig(**{"linger_ms": 0, **settings})
     with listening_socket(Address("127.0.0.1", port)) as listening:
-        found = Running(Gateway(store, config, Address("127.0.0.1", listening.getsockname()[1])), listening).start()
+        own = Address("127.0.0.1", listening.getsockname()[1])
+        gateway = Gateway(store, config, advertised or own, listens_elsewhere=advertised is not None)
+        found = Running(gateway, listening).start()
         try:
             yield found
         finally:

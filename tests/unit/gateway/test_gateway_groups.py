@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.errors import InconsistentGroupProtocol
 from eoslog.gateway import group_coordinator
+from eoslog.gateway.addresses import Address
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.session.heartbeats import Heartbeats
 from eoslog.state.group_members import ChangeGroup
@@ -388,6 +389,15 @@ def test_a_gateway_that_is_started_again_replaces_the_killed_one_at_once(store: 
         assert member.sync({member.member_id: b"all"}).error_code is NONE
         assert member.commit((0, 3)) == {0: NONE}
         assert len(in_log(store).members) == 1
+
+
+def test_gateways_with_one_advertised_address_do_not_take_groups_from_each_other(store: Store, world: World) -> None:
+    shared: dict[str, Any] = {"advertised": Address("127.0.0.1", 9092), "group_initial_rebalance_delay_ms": 0}
+    with running(world.process(), **shared) as first, running(store, **shared) as second, ExitStack() as clients:
+        old, new = (GroupClient(clients.enter_context(Client(each.port))) for each in (first, second))
+        assert old.join().error_code is NONE
+        assert new.join().error_code is ErrorCode.not_coordinator
+        assert old.heartbeat() is NONE
 
 
 def test_a_gateway_that_is_killed_while_it_leaves_a_group_leaves_no_member(store: Store, world: World) -> None:

@@ -33,6 +33,8 @@ _GROUP, _TRANSACTION = 0, 1
 """The types of the keys of coordinators, by Kafka's numbers."""
 _BROKERS, _CONTROLLERS = 1, 2
 """The types of endpoints that clients ask for, by Kafka's numbers."""
+_UNAVAILABLE_PAUSE_MS = 100
+"""How long the answer waits that no coordinator is available. Java's admin client asks again without a pause."""
 
 
 class Discovery:
@@ -117,11 +119,14 @@ class Discovery:
         message = request.message
         kind = getattr(message, "key_type", _GROUP)
         keys = getattr(message, "coordinator_keys", None)
+        found = [await self._coordinator_of(kind, key) for key in ((message.key,) if keys is None else keys)]
+        if any(each["error_code"] is ErrorCode.coordinator_not_available for each in found):
+            await asyncio.sleep(_UNAVAILABLE_PAUSE_MS / 1000)
         if keys is None:
-            return request.api.response(**await self._coordinator_of(kind, message.key))
+            return request.api.response(**found[0])
         return request.api.response(
             coordinators=tuple(
-                [request.api.part("Coordinator", key=key, **await self._coordinator_of(kind, key)) for key in keys]
+                request.api.part("Coordinator", key=key, **each) for key, each in zip(keys, found, strict=True)
             )
         )
 

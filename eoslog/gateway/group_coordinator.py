@@ -91,6 +91,8 @@ class GroupCoordinator:
         """The ends of the commits of static members that are not in the log yet, by group and instance id."""
         self._heartbeats_read_ms: dict[str, int] = {}
         """The time of the last look at the heartbeats of other gateways, by group."""
+        self._told: set[str] = set()
+        """The groups of other gateways about which the log of this process has a warning."""
         self._is_ending = False
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
@@ -240,6 +242,7 @@ class GroupCoordinator:
         """
         check_id("group id", group_id)
         if group_id in self._groups or not self._memberships.known_gateways(group_id):
+            self._told.discard(group_id)
             return
         now_ms = self._now_ms()
         check = self._memberships.check_newest
@@ -247,7 +250,15 @@ class GroupCoordinator:
         if now_ms - self._heartbeats_read_ms.get(group_id, -_HEARTBEAT_MS) >= _HEARTBEAT_MS:
             self._heartbeats_read_ms[group_id] = now_ms
             check = self._memberships.check_silent
-        await self._run(lambda: check(group_id))
+        try:
+            await self._run(lambda: check(group_id))
+        except NotCoordinator as error:
+            if group_id not in self._told:
+                # Most clients ask again without a word to their user.
+                self._told.add(group_id)
+                _logger.warning("%s: clients ask here, but %s", self._store.url, error)
+            raise
+        self._told.discard(group_id)
         self._heartbeats_read_ms.pop(group_id, None)
 
     def group(self, group_id: str) -> ClassicGroup | None:

@@ -94,6 +94,10 @@ def gateway(
         if (error.name or "").partition(".")[0] != "kio":
             raise
         raise click.ClickException(_NOT_INSTALLED) from None
+    if advertise is not None and advertise[1] == 0:
+        raise click.BadParameter(
+            "Clients cannot connect to port 0. Give the port that they use.", param_hint="--advertise"
+        )
     store = invocation.store()
     store.read(lambda state, slot: None)
     if linger_ms is None:

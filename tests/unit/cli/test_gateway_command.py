@@ -97,6 +97,13 @@ def test_clients_may_get_another_address(command: Command, store: eoslog.Store, 
     assert f"{host}:9092" in result.stdout
 
 
+def test_clients_are_not_told_port_0(command: Command) -> None:
+    result = command.run("gateway", "--listen", "127.0.0.1:0", "--advertise", "127.0.0.1:0", "--check")
+
+    assert result.exit_code == 2
+    assert "Clients cannot connect to port 0. Give the port that they use." in " ".join(result.stderr.split())
+
+
 def test_a_port_in_use_is_reported(command: Command, store: eoslog.Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = command.run("gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--check")

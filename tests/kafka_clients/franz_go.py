@@ -26,13 +26,16 @@ class Results:
     """The last lines of the program."""
 
 
-def run(name: str, servers: str, directory: Path, *, records: int = 2_000, timeout_s: float = 300) -> Results:
+def run(
+    name: str, servers: str, directory: Path, *, records: int = 2_000, chaos: bool = False, timeout_s: float = 300
+) -> Results:
     """Run a test with all its parts.
 
     Args:
         servers: the address of the server (``bootstrap.servers``).
         directory: a directory for the files of the run.
         records: the records of tests that move as many as they are told to.
+        chaos: whether ``TestGroupETL`` closes each of its connections after a second or so.
         timeout_s: after this time the program ends by itself, and shows what it waited for.
     """
     environment = {
@@ -40,6 +43,7 @@ def run(name: str, servers: str, directory: Path, *, records: int = 2_000, timeo
         "KGO_SEEDS": servers,
         "KGO_TEST_RF": "1",
         "KGO_TEST_RECORDS": str(records),
+        "KGO_TEST_CHAOS": str(int(chaos)),
         "KGO_LOG_LEVEL": "none",
     }
     with (directory / "output").open("w+b") as output:

@@ -41,6 +41,11 @@ def test_chains_of_groups_lose_and_double_none_of_many_records(served: Served, t
 
 
 @pytest.mark.slow
+def test_a_chain_of_groups_loses_and_doubles_no_record_while_connections_end(served: Served, tmp_path: Path) -> None:
+    _check(franz_go.run("TestGroupETL", served.servers, tmp_path, records=5_000, chaos=True), "TestGroupETL")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("test", _OTHERS)
 def test_franz_go_passes(served: Served, tmp_path: Path, test: str) -> None:
     _check(franz_go.run(test, served.servers, tmp_path), test)

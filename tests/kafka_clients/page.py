@@ -58,8 +58,8 @@ def _franz_go() -> list[str]:
         f"franz-go 1.22.3 has {len(passes) + len(reasons)} tests, or parts of tests, in its package `kgo` that need a",
         f"server. {len(passes)} of them pass {_TESTED}",
         "`TestGroupETL` and `TestTxnEtl` move records through three groups in a chain while consumers join and leave.",
-        "`TestTxnEtl` does so in transactions. Both run with 1,000 records, and with 100,000. `TestGroupETL` also runs",
-        "while its clients' connections end after a second or so.",
+        "`TestTxnEtl` does so in transactions. Both run with 1,000 records. `TestTxnEtl` also runs with 500,000.",
+        "`TestGroupETL` also runs with 100,000, and while its clients' connections end after a second or so.",
         "",
         *_table(passes, reasons),
     ]

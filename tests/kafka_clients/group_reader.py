@@ -8,20 +8,25 @@ import sys
 from tests.kafka_clients.group_members import CLIENTS
 
 
+def say(kind: str, value: object = None) -> None:
+    print(json.dumps([kind, value]), flush=True)
+
+
 def main(package: str, servers: str, topic: str, group: str) -> None:
     """Read a topic until the process is killed."""
     (client,) = (each for each in CLIENTS if each.package == package)
     member = client.member(servers, topic, group)
     while True:
-        rows = [(partition, offset) for partition, offset, _ in member.poll()]
-        if rows:
-            print(json.dumps(["rows", rows]), flush=True)
-            try:
+        try:
+            rows = [(partition, offset) for partition, offset, _ in member.poll()]
+            if rows:
+                say("rows", rows)
                 member.commit()
-                print(json.dumps(["committed", None]), flush=True)
-            except Exception as error:
-                # The rows are read again, by this member or by another one.
-                print(json.dumps(["failed", repr(error)]), flush=True)
+                say("committed")
+        except Exception as error:
+            # A commit that has failed is not repeated: the rows are read again, by this member or by another one.
+            # kafka-python's polls raise errors of connections, too.
+            say("failed", repr(error))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,13 @@ clients that its environment has.
   second producer fences the first, and offsets take effect with the rows of their transaction.
 - Three of Kafka's `TransactionalMessageCopier` copy 21,000 rows, with random aborts, while they are killed, or while
   the gateway is. Each row arrives once.
+- confluent-kafka, kafka-python, aiokafka and Java share the partitions of a topic in groups. A static member that
+  starts again causes no rebalance, and an evicted member cannot commit. confluent-kafka also uses the cooperative
+  assignor.
+- `kafka-consumer-groups` lists, describes and deletes groups, and resets and deletes offsets.
+- Members of groups and the gateway are killed and stopped while members read a topic. Members that commit after their
+  work miss no row. confluent-kafka and Kafka's `TransactionalMessageCopier` copy each row once. Members go on through a
+  second gateway, and a commit that waited in the first one is refused.
 - The gateway is killed four times or more while librdkafka commits and aborts transactions. A gateway that was stopped
   and continues, and a client that was, get nothing of their fenced transaction in.
 - Kafka Connect 4.3 in distributed mode, with `exactly.once.source.support=enabled`, copies the lines of a file that

@@ -52,6 +52,23 @@ def test_the_program_with_a_transaction_moves_each_row_once(served: Served) -> N
     assert moved == [[b"order"], [b"order"] * 2]
 
 
+def test_the_program_of_a_group_reads_each_row_once(served: Served) -> None:
+    pytest.importorskip("confluent_kafka")
+    topic = served.new_topic(partitions=2)
+    # On a busy machine the first rows may need longer than 10 s.
+    text = program(4, served, topic).replace("payments-sum", f"sum-{topic}").replace("timeout=10", "timeout=25")
+    found = []
+    for rows in (10, 5):
+        with served.store.producer() as producer:
+            for number in range(rows):
+                producer.send(topic, b"%d" % number)
+        names: dict[str, Any] = {}
+        exec(text, names)
+        found.append((names["read"], names["total"]))
+
+    assert found == [(10, 45), (5, 10)]
+
+
 def test_the_program_of_spark_writes_and_reads_a_topic(spark: SparkSession, served: Served) -> None:
     topic = served.new_topic()
     names: dict[str, Any] = {"spark": spark}

@@ -42,7 +42,12 @@ class Member(Protocol):
         """Return the partitions of the topic that the member has."""
 
     def commit(self) -> None:
-        """Commit the positions. Raises: Refused"""
+        """Commit the positions.
+
+        Raises:
+            Refused
+            TimeoutError: the client gives up.
+        """
 
     def close(self) -> None:
         """Leave the group, unless the member has an instance id. Nothing is committed."""
@@ -126,12 +131,14 @@ class _KafkaPython:
         return {each.partition for each in self._consumer.assignment()}
 
     def commit(self) -> None:
-        from kafka.errors import CommitFailedError
+        from kafka.errors import CommitFailedError, KafkaTimeoutError
 
         try:
             self._consumer.commit()
         except CommitFailedError as error:
             raise Refused from error
+        except KafkaTimeoutError as error:
+            raise TimeoutError from error
 
     def close(self) -> None:
         self._consumer.close(autocommit=False)
@@ -249,7 +256,7 @@ def main(package: str, servers: str, topic: str, group: str) -> None:
             answer = True
             try:
                 member.commit()
-            except Refused:
+            except (Refused, TimeoutError):
                 answer = False
         print(json.dumps(answer), flush=True)
 

@@ -34,8 +34,9 @@ clients that its environment has.
   assignor.
 - `kafka-consumer-groups` lists, describes and deletes groups, and resets and deletes offsets.
 - Members of groups and the gateway are killed and stopped while members read a topic. Members that commit after their
-  work miss no row. confluent-kafka and Kafka's `TransactionalMessageCopier` copy each row once. Members go on through a
-  second gateway, and a commit that waited in the first one is refused.
+  work miss no row. confluent-kafka and Kafka's `TransactionalMessageCopier` copy each row once.
+- confluent-kafka goes on through a second gateway when the first one ends or is killed. Nothing of a commit that waited
+  in a stopped gateway gets in after the second one has taken its group.
 - The gateway is killed four times or more while librdkafka commits and aborts transactions. A gateway that was stopped
   and continues, and a client that was, get nothing of their fenced transaction in.
 - Kafka Connect 4.3 in distributed mode, with `exactly.once.source.support=enabled`, copies the lines of a file that

@@ -41,8 +41,8 @@ _LARGEST_MEMBER = 1 << 20
 """The largest JoinGroup request (bytes). In a cluster of Kafka even a whole group has to fit into a record of 1 MB."""
 _GROUP_BYTES = 5_000
 """The memory that a group takes without its members (bytes)."""
-_GRACE_S = 5.0
-"""The time that a gateway has to leave its groups when it ends (s)."""
+_GRACE_MS = 5_000
+"""The time that a gateway has to leave its groups when it ends (ms)."""
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -303,7 +303,7 @@ class GroupCoordinator:
             self._drop(each, ErrorCode.not_coordinator)
         leaving = [asyncio.create_task(self._leave_at_end(each)) for each in groups]
         if leaving:
-            await asyncio.wait(leaving, timeout=_GRACE_S)
+            await asyncio.wait(leaving, timeout=_GRACE_MS / 1000)
         for task in leaving:
             task.cancel()
 
@@ -312,7 +312,7 @@ class GroupCoordinator:
             await asyncio.wait([coordinated.work])
         if coordinated.membership.may_have_joined:
             try:
-                await self._run(coordinated.membership.leave)
+                await self._run(partial(coordinated.membership.leave, _GRACE_MS))
             except EosLogError as error:
                 _logger.warning("%s: group %r is not left: %s", self._store.url, coordinated.group_id, error)
 

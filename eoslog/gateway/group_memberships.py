@@ -175,9 +175,14 @@ class Membership:
         self.has_joined = self.has_joined or generation is not None
         return generation
 
-    def leave(self) -> None:
-        """Leave the group. The next ``join`` is that of another member."""
-        self._store.append(ChangeGroup(self._group_id, self._store.now_ms(), left=(self.member_id,)))
+    def leave(self, timeout_ms: int | None = None) -> None:
+        """Leave the group. The next ``join`` is that of another member.
+
+        Args:
+            timeout_ms: the longest time for the append (ms); None for that of all appends.
+        """
+        request = ChangeGroup(self._group_id, self._store.now_ms(), left=(self.member_id,))
+        self._store.append(request, timeout_ms=timeout_ms)
         self._store.environment.reached("gateway.group.left")
         self._heartbeats.delete((self.member_id,))
         self.has_joined = self.may_have_joined = False

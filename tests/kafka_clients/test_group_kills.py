@@ -22,6 +22,8 @@ from tests.kafka_clients.conftest import PLACES, Served
 from tests.kafka_clients.gateway_process import REPOSITORY, GatewayProcess, frozen, killed_every
 from tests.kafka_clients.group_members import CLIENTS, SESSION_TIMEOUT_MS, GroupClient, MemberProcess, Refused
 
+# They take long and load the machine, so they run only where all clients are installed.
+pytest.importorskip("confluent_kafka", reason="run make test-kafka-clients, which has all clients")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PARTITIONS = 3
 EVERY_S = 2

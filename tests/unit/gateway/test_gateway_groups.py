@@ -395,6 +395,23 @@ def test_a_gateway_that_is_started_again_replaces_the_killed_one_at_once(store: 
         assert len(in_log(store).members) == 1
 
 
+def test_a_gateway_that_ends_waits_for_the_store_for_a_short_time_only(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = store.append
+    timeouts: list[int | None] = []
+
+    def noted(request: Any, *, timeout_ms: int | None = None, **options: Any) -> Any:
+        timeouts.append(timeout_ms)
+        return append(request, timeout_ms=timeout_ms, **options)
+
+    with running(store, group_initial_rebalance_delay_ms=0) as gateway, Client(gateway.port) as client:
+        assert GroupClient(client).join().error_code is NONE
+        monkeypatch.setattr(store, "append", noted)
+    assert timeouts == [5_000]
+    assert not in_log(store).members
+
+
 def test_gateways_with_one_advertised_address_do_not_take_groups_from_each_other(store: Store, world: World) -> None:
     shared: dict[str, Any] = {"advertised": Address("127.0.0.1", 9092), "group_initial_rebalance_delay_ms": 0}
     with running(world.process(), **shared) as first, running(store, **shared) as second, ExitStack() as clients:

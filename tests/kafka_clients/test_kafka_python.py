@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from tests.kafka_clients import kafka_python
 from tests.kafka_clients.conftest import AS_TESTS_OF_CLIENTS_EXPECT, PLACES, Served
-from tests.kafka_clients.kafka_python_tests import PASSES, REASONS
+from tests.kafka_clients.kafka_python_tests import PASSES, REASONS, SUBSCRIBES_WHILE_CONNECTING
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,7 +27,13 @@ def results(
 ) -> Mapping[str, kafka_python.Result]:
     """The outcomes of all tests, on each kind of store in turn."""
     served = served_at(request.param, *AS_TESTS_OF_CLIENTS_EXPECT)
-    return kafka_python.run(PASSES, served.servers, tmp_path_factory.mktemp("kafka-python"), version=_RELEASE)
+
+    def run(names: Sequence[str]) -> Mapping[str, kafka_python.Result]:
+        return kafka_python.run(names, served.servers, tmp_path_factory.mktemp("kafka-python"), version=_RELEASE)
+
+    found = run(PASSES)
+    again = [name for name in SUBSCRIBES_WHILE_CONNECTING if found[name].state != "passed"]
+    return {**found, **run(again)} if again else found
 
 
 @pytest.mark.parametrize("name", PASSES)

@@ -86,7 +86,7 @@ class Gateway:
         offsets = Offsets(store, known, self._executor)
         groups = GroupRequests(store, self._groups, self._coordinator_threads)
         group_offsets = GroupOffsetRequests(store, known, self._groups, self._coordinator_threads)
-        transactions = Transactions(
+        self._transactions = Transactions(
             store, known, groups=self._groups, executor=self._coordinator_threads, appended=self._follower.appended
         )
         self._answers: dict[ApiKey, Callable[[Request], Awaitable[Any]]] = {
@@ -102,11 +102,11 @@ class Gateway:
             ApiKey.LIST_OFFSETS: offsets.list,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.of_leader_epoch,
             ApiKey.FIND_COORDINATOR: discovery.coordinator,
-            ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
-            ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
-            ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
-            ApiKey.TXN_OFFSET_COMMIT: transactions.commit_offsets,
-            ApiKey.END_TXN: transactions.end,
+            ApiKey.INIT_PRODUCER_ID: self._transactions.init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self._transactions.add_partitions,
+            ApiKey.ADD_OFFSETS_TO_TXN: self._transactions.add_offsets,
+            ApiKey.TXN_OFFSET_COMMIT: self._transactions.commit_offsets,
+            ApiKey.END_TXN: self._transactions.end,
             ApiKey.OFFSET_COMMIT: group_offsets.commit,
             ApiKey.OFFSET_FETCH: group_offsets.fetch,
             ApiKey.JOIN_GROUP: groups.join,
@@ -131,8 +131,8 @@ class Gateway:
     async def run(self, listening: socket.socket, ready: Callable[[], object], stop: asyncio.Event) -> None:
         """Serve the clients that connect to a socket until ``stop`` is set."""
         server = await asyncio.start_server(self._connected, sock=listening, limit=READ_AHEAD, backlog=_BACKLOG)
-        background = [asyncio.create_task(self._queue.run()), asyncio.create_task(self._follower.run())]
-        background.append(asyncio.create_task(self._groups.run()))
+        running = (self._queue, self._follower, self._groups, self._transactions)
+        background = [asyncio.create_task(each.run()) for each in running]
         stopped = asyncio.create_task(stop.wait())
         try:
             ready()

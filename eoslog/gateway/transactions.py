@@ -74,6 +74,10 @@ def _check_identity(identity: ProducerIdentity) -> None:
         raise InvalidProducerEpoch(f"{identity.producer_epoch} is no epoch")
 
 
+_SWEEP_S = 10.0
+"""The time between two looks for overdue transactions (s). It is that of Kafka's brokers."""
+
+
 class Transactions:
     """Answers requests for transactions."""
 
@@ -98,6 +102,16 @@ class Transactions:
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def run(self) -> None:
+        """Abort overdue transactions at intervals, until the task is canceled.
+
+        Fetches abort those that hide rows from them. A client may also wait for an end without a fetch.
+        """
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            if await self._run(self._store.overdue_transactions.abort_for_reader):
+                self._appended()
 
     async def init_producer_id(self, request: Request) -> Any:
         """Answer InitProducerId.

@@ -12,6 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import ProducerFenced
+from eoslog.gateway import transactions
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId
@@ -504,6 +505,22 @@ def test_additions_whose_answer_was_lost_are_repeated_at_another_gateway(
         assert producer.end() is NONE
     assert read(world.process(), "t") == [(0, b"x")]
     assert group_offset(store) == 7
+
+
+def test_an_overdue_transaction_is_aborted_without_a_fetch(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "_SWEEP_S", 0.01)
+    with running(store) as gateway, Client(gateway.port) as client:
+        producer = Transactional(client)
+        producer.init(timeout_ms=1_000)
+        producer.add(0)
+        producer.send(b"x")
+        world.pass_time(2_000)
+        end = time.monotonic() + 20
+        while epoch_in_log(store)[0] != "COMPLETE_ABORT":
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
 
 # Offsets of groups

@@ -18,6 +18,7 @@ from tests.unit.support.world import CALLS, values
 
 RETRIABLE = (
     errors.ConcurrentTransactions,
+    errors.NotCoordinator,
     errors.StoreUnavailable,
     errors.RequestTimedOut,
     errors.CommitStateUnknown,

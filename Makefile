@@ -89,7 +89,7 @@ SIMULATE := $(BIN)/python -m tests.simulation.run
 
 QUICK_SEEDS ?= 100
 SHORT_STEPS := 100
-test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (10 minutes on 2 cores)
+test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (11 minutes on 2 cores)
 
 # These tests often wait for a process of theirs, so one worker more keeps the cores busy.
 UNIT_WORKERS ?= $(shell expr $(WORKERS) + 1)

@@ -7,6 +7,7 @@ client.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -48,6 +49,9 @@ _NEVER = 1 << 15
 _FIRST_OF_VERSION_2 = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
 """The first versions of requests in transaction version 2 (KIP-890). Earlier ones are of transaction version 1."""
 _NO_ID = -1
+_SWEEP_S = 10.0
+"""The time between two looks for overdue transactions (s), as in a broker of Kafka."""
+_logger = logging.getLogger(__name__)
 
 
 def _has_version_1(request: Request) -> bool:
@@ -72,10 +76,6 @@ def _check_identity(identity: ProducerIdentity) -> None:
         raise InvalidProducerIdMapping(f"{identity.producer_id} is no producer id")
     if identity.producer_epoch < 0:
         raise InvalidProducerEpoch(f"{identity.producer_epoch} is no epoch")
-
-
-_SWEEP_S = 10.0
-"""The time between two looks for overdue transactions (s). It is that of Kafka's brokers."""
 
 
 class Transactions:
@@ -110,8 +110,12 @@ class Transactions:
         """
         while True:
             await asyncio.sleep(_SWEEP_S)
-            if await self._run(self._store.overdue_transactions.abort_for_reader):
-                self._appended()
+            try:
+                if await self._run(self._store.overdue_transactions.abort_for_reader):
+                    self._appended()
+            except EosLogError as error:
+                # The end of this task would end the gateway.
+                _logger.warning("%s: overdue transactions are not aborted: %s", self._store.url, error)
 
     async def init_producer_id(self, request: Request) -> Any:
         """Answer InitProducerId.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.errors import ProducerFenced
+from eoslog.errors import ProducerFenced, StoreUnavailable
 from eoslog.gateway import transactions
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.state.groups import committed_offset
@@ -521,6 +521,23 @@ def test_an_overdue_transaction_is_aborted_without_a_fetch(
         while epoch_in_log(store)[0] != "COMPLETE_ABORT":
             assert time.monotonic() < end
             time.sleep(0.01)
+
+
+def test_a_gateway_goes_on_if_it_cannot_abort_an_overdue_transaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+
+    def fail() -> bool:
+        tried.set()
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(transactions, "_SWEEP_S", 0.01)
+    monkeypatch.setattr(store.overdue_transactions, "abort_for_reader", fail)
+    with running(store) as gateway, Client(gateway.port) as client:
+        assert tried.wait(20)
+        assert Transactional(client).init().error_code is NONE
+    assert gateway.failure is None
 
 
 # Offsets of groups

@@ -48,7 +48,7 @@ WITHOUT_CREATION = tuple(_WITHOUT_CREATION.split())
 """They pass with a gateway that creates no topics by itself."""
 
 PASSES = (*QUICK, *WHOLE, *WITHOUT_CREATION)
-"""They pass on each store."""
+"""They have to pass on each store."""
 
 _SHARE_GROUP_TESTS = """
     0170_share_consumer_subscription 0171_share_consumer_consume 0172_share_consumer_acknowledge

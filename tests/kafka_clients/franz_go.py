@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.kafka_clients.suites import output_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / ".cache" / "kafka-clients" / "franz-go"
@@ -46,24 +47,8 @@ def run(
         "KGO_TEST_CHAOS": str(int(chaos)),
         "KGO_LOG_LEVEL": "none",
     }
-    with (directory / "output").open("w+b") as output:
-        process = subprocess.Popen(
-            [str(PROGRAM), "-test.run", f"^{name}$", "-test.v", "-test.timeout", f"{timeout_s}s"],
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            process.wait(timeout_s + 30)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            process.kill()
-            process.wait()
-        output.seek(0)
-        said = output.read().decode(errors="replace")
+    command = [str(PROGRAM), "-test.run", f"^{name}$", "-test.v", "-test.timeout", f"{timeout_s}s"]
+    said = output_of(command, directory, environment, directory / "output", timeout_s=timeout_s + 30)
     return Results(
         {name: outcome for outcome, name in _OUTCOME.findall(said)}, "\n".join(said.splitlines()[-_SHOWN_LINES:])
     )

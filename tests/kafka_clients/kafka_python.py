@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
+
+from tests.kafka_clients.suites import output_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / ".cache" / "kafka-clients" / "kafka-python"
@@ -45,32 +46,19 @@ def run(
         "KAFKA_URI": f"kafka://{servers}",
         "KAFKA_VERSION": version,
     }
-    arguments = ("-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(SOURCE), "--timeout", "60")
-    with (directory / "output").open("w+b") as output:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                *arguments,
-                f"--junitxml={report}",
-                *(f"{TESTS}/{name}" for name in tests),
-            ],
-            cwd=SOURCE,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            process.kill()
-            process.wait()
-        output.seek(0)
-        said = output.read().decode(errors="replace")[-_SHOWN_CHARACTERS:]
+    arguments: tuple[str, ...] = (
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(SOURCE),
+        "--timeout",
+        "60",
+    )
+    arguments += (f"--junitxml={report}", *(f"{TESTS}/{name}" for name in tests))
+    command = [sys.executable, "-m", "pytest", *arguments]
+    said = output_of(command, SOURCE, environment, directory / "output", timeout_s=timeout_s)[-_SHOWN_CHARACTERS:]
     found = _results(report) if report.exists() else {}
     return {name: found.get(name, Result("missing", said)) for name in tests}
 

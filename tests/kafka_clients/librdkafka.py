@@ -6,13 +6,13 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.services import java
 from tests.kafka_clients import java_tools
+from tests.kafka_clients.suites import output_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / ".cache" / "kafka-clients" / "librdkafka"
@@ -87,32 +87,9 @@ def run(
     # A test compiles its clients in Java here, and runs them.
     shutil.copytree(SOURCE / "tests" / "java", directory / "tests" / "java")
     (directory / "tests" / "Makefile").write_text("java:\n\t$(MAKE) -C java\n.PHONY: java\n", encoding="ascii")
-    with (directory / "output").open("w+b") as output:
-        process = subprocess.Popen(
-            [
-                str(PROGRAM),
-                "-L",
-                *(["-Q"] if quick else []),
-                *([] if creates_topics else ["-s", "noautocreate"]),
-                "-p1",
-                "-V",
-                "4.1.0.0",
-            ],
-            cwd=directory / "tests",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            process.kill()
-            process.wait()
-        output.seek(0)
-        lines = output.read().decode(errors="replace").splitlines()
+    modes = [*(["-Q"] if quick else []), *([] if creates_topics else ["-s", "noautocreate"])]
+    command = [str(PROGRAM), "-L", *modes, "-p1", "-V", "4.1.0.0"]
+    lines = output_of(command, directory / "tests", environment, directory / "output", timeout_s=timeout_s).splitlines()
     said = "\n".join(lines[-_SHOWN_LINES:])
     if not report.exists():
         return {number: Result("RUNNING", timeout_s, said)}

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from eoslog.gateway.addresses import Address, check_loopback
@@ -29,6 +28,7 @@ from eoslog.gateway.topic_changes import TopicChanges
 from eoslog.gateway.topic_settings import TopicSettings
 from eoslog.gateway.transactions import Transactions
 from eoslog.session.session import Session
+from eoslog.storage.library_threads import library_executor
 
 _logger = logging.getLogger(__name__)
 _WRITE_AHEAD = 64 << 10
@@ -53,7 +53,7 @@ class Gateway:
             listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
         """
         self._config = config
-        self._executor = ThreadPoolExecutor(_THREADS, "eoslog-gateway")
+        self._executor = library_executor(_THREADS, "eoslog-gateway")
         self._requests = MemoryBudget(config.request_bytes)
         self._rows = MemoryBudget(config.row_bytes)
         self._responses = MemoryBudget(config.response_bytes)
@@ -61,8 +61,8 @@ class Gateway:
         self._follower = LogFollower(store, self._executor)
         # The queue's two threads are its own, and so are those of coordinators: fetches that read slowly do not delay
         # appends.
-        self._coordinator_threads = ThreadPoolExecutor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
-        self._appenders = ThreadPoolExecutor(2, "eoslog-gateway-append")
+        self._coordinator_threads = library_executor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
+        self._appenders = library_executor(2, "eoslog-gateway-append")
         self._queue = BatchQueue(store, config, executor=self._appenders, appended=self._follower.appended)
         cache = BatchCache(config.cache_bytes)
         self._fetch = Fetch(

@@ -19,6 +19,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -211,3 +212,12 @@ def start_thread(work: Callable[[], None], name: str) -> None:
         work()
 
     threading.Thread(target=run, daemon=True, name=name).start()
+
+
+def library_executor(threads: int, name: str) -> ThreadPoolExecutor:
+    """Return an executor whose threads are of the library. ``run_to_its_end`` needs no other thread there."""
+    return ThreadPoolExecutor(threads, name, initializer=_become_library_thread)
+
+
+def _become_library_thread() -> None:
+    _current.is_library_thread = True

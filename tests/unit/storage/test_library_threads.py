@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from eoslog.storage.library_threads import run_all_to_their_end, run_to_its_end
+from eoslog.storage.library_threads import library_executor, run_all_to_their_end, run_to_its_end
 
 
 def test_functions_run_at_once_and_answer_in_order() -> None:
@@ -77,3 +77,10 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
             os._exit(2)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_step_in_a_thread_of_the_librarys_executor_needs_no_other_thread() -> None:
+    with library_executor(1, "executor") as executor:
+        threads = executor.submit(lambda: (threading.get_ident(), run_to_its_end(threading.get_ident))).result(30)
+
+    assert threads[0] == threads[1] != threading.get_ident()

@@ -24,6 +24,7 @@ from eoslog.gateway.classic_requests import (
 )
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
+from eoslog.gateway.own_consumers import describe_without_coordinator, has_consumers, state_without_coordinator
 from eoslog.gateway.protocol import Request, milliseconds
 from eoslog.session.session import Session
 from eoslog.state.groups import EMPTY_GROUP
@@ -48,6 +49,8 @@ _CODES_OF_GROUP = frozenset(
     {ErrorCode.group_id_not_found, ErrorCode.invalid_request, ErrorCode.coordinator_not_available}
 )
 """Codes of OffsetDelete that concern the group as a whole. Other codes are those of single partitions."""
+_DEAD = GroupDescription(state=GroupState.DEAD, protocol_type="", protocol_name="", members=())
+"""The description of a group that does not exist."""
 T = TypeVar("T")
 
 
@@ -213,12 +216,9 @@ class GroupRequests:
             return group_id, found.protocol_type or "", found.state.value, _CLASSIC
         if not group.members:
             return group_id, "", GroupState.EMPTY.value, _CLASSIC
-        return (
-            group_id,
-            CONSUMER_PROTOCOL_TYPE,
-            GroupState.STABLE.value,
-            _CONSUMER if _has_consumers(group) else _CLASSIC,
-        )
+        if has_consumers(group):
+            return group_id, CONSUMER_PROTOCOL_TYPE, state_without_coordinator(group).value, _CONSUMER
+        return group_id, CONSUMER_PROTOCOL_TYPE, GroupState.STABLE.value, _CLASSIC
 
     def _coordinated_here(self, group_id: str) -> ClassicGroup | None:
         try:
@@ -227,45 +227,49 @@ class GroupRequests:
             return None
 
     async def describe(self, request: Request) -> Any:
-        """Answer DescribeGroups: the members of the groups that this gateway coordinates."""
-        message = request.message
+        """Answer DescribeGroups: the members of groups that this gateway coordinates, and consumers of eoslog."""
+        # A group may be large, and a request may name it many times.
+        group_ids = dict.fromkeys(request.message.groups)
+
+        def without_coordinator(state: StoreState, slot: int) -> dict[str, GroupDescription]:
+            found = ((group_id, state.groups.get(group_id)) for group_id in group_ids)
+            return {
+                group_id: describe_without_coordinator(state, group) for group_id, group in found if group is not None
+            }
+
         try:
-            known = await self._run(lambda: self._store.read(lambda state, slot: dict(state.groups)))
+            known = await self._run(lambda: self._store.read(without_coordinator))
             code = ErrorCode.none
         except EosLogError as error:
             known, code = {}, coordinator_code(error)
-        # A group may be large, and a request may name it many times.
-        group_ids = dict.fromkeys(message.groups)
         return request.api.response(
             groups=tuple(self._described(request, group_id, known.get(group_id), code) for group_id in group_ids)
         )
 
-    def _described(self, request: Request, group_id: str, known: Group | None, code: ErrorCode) -> Any:
-        state, found, reason = GroupState.DEAD, None, None
+    def _described(
+        self, request: Request, group_id: str, without_coordinator: GroupDescription | None, code: ErrorCode
+    ) -> Any:
+        description, reason = None, None
         if code is ErrorCode.none:
             try:
                 _check_group_id(group_id)
-                found = self._coordinator.group(group_id)
-                has_consumers = known is not None and _has_consumers(known)
-                if found is not None:
-                    state = found.state
-                elif known is not None and not has_consumers:
-                    state = GroupState.EMPTY
-                elif request.api.version >= _FIRST_WITH_NOT_FOUND:
-                    code = ErrorCode.group_id_not_found
-                    reason = f"group {group_id} has consumers of eoslog" if has_consumers else f"no group {group_id}"
+                coordinated = self._coordinator.group(group_id)
+                description = without_coordinator if coordinated is None else coordinated.describe()
+                if description is None and request.api.version >= _FIRST_WITH_NOT_FOUND:
+                    code, reason = ErrorCode.group_id_not_found, f"no group {group_id}"
             except (EosLogError, GroupRefusal) as error:
                 code, reason = _code(error), str(error)
-        description = None if found is None else found.describe()
+        if description is None:
+            description = _DEAD
         return request.api.part(
             "DescribedGroup",
             error_code=code,
             error_message=reason,
             group_id=group_id,
-            group_state=state.value,
-            protocol_type="" if description is None else description.protocol_type,
-            protocol_data="" if description is None else description.protocol_name,
-            members=() if description is None else tuple(_members(request, description)),
+            group_state=description.state.value,
+            protocol_type=description.protocol_type,
+            protocol_data=description.protocol_name,
+            members=tuple(_members(request, description)),
         )
 
     async def delete(self, request: Request) -> Any:
@@ -340,11 +344,6 @@ def _undeletable(
         elif each.topic in subscribed:
             found[each] = ErrorCode.group_subscribed_to_topic
     return found
-
-
-def _has_consumers(group: Group) -> bool:
-    """Return whether consumers of eoslog are members of a group, and not a gateway."""
-    return any(not member.is_coordinator for member in group.members.values())
 
 
 def _identity(message: Any) -> MemberIdentity:

@@ -212,3 +212,46 @@ def test_a_member_that_was_evicted_cannot_commit(served: Served, topic: str, cli
     assert committed(served, topic) == {}
     second.commit()
     assert committed(served, topic) == ends(served, topic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["confluent_kafka", "kafka"])
+def test_clients_describe_a_group_of_consumers_of_eoslog(served: Served, topic: str, package: str) -> None:
+    pytest.importorskip(package)
+    with served.store.consumer(topic, client_id="own") as consumer:
+        consumer.subscribe(topic)
+        consumer.poll()
+        ((member_id, partitions),) = _described(package, served.servers, topic).items()
+        (member,) = served.store.admin.describe_consumer_group(topic).members
+        assert (member_id, partitions) == (member.member_id, [(topic, number) for number in range(PARTITIONS)])
+
+
+def _described(package: str, servers: str, group: str) -> dict[str, list[tuple[str, int]]]:
+    """Return the partitions of each member of a stable group of consumers, as an admin client shows them."""
+    if package == "confluent_kafka":
+        from confluent_kafka import ConsumerGroupState
+        from confluent_kafka.admin import AdminClient
+
+        client = AdminClient({"bootstrap.servers": servers})
+        found = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
+        assert (found.state, found.partition_assignor) == (ConsumerGroupState.STABLE, "eoslog")
+        return {
+            member.member_id: sorted((each.topic, each.partition) for each in member.assignment.topic_partitions)
+            for member in found.members
+        }
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    try:
+        described = admin.describe_groups([group])[group]
+    finally:
+        admin.close()
+    assert (described["group_state"], described["protocol_data"]) == ("Stable", "eoslog")
+    return {
+        member["member_id"]: sorted(
+            (topic["topic"], number)
+            for topic in member["member_assignment"]["assigned_partitions"]
+            for number in topic["partitions"]
+        )
+        for member in described["members"]
+    }

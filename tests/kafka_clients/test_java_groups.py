@@ -175,3 +175,32 @@ def test_the_groups_tool_changes_and_deletes_a_group_without_members(served: Ser
     groups_tool(served, "--delete", *of_group)
     with pytest.raises(GroupIdNotFound):
         committed(served, topic)
+
+
+def test_the_groups_tool_shows_a_group_of_consumers_of_eoslog(served: Served) -> None:
+    topic = served.new_topic(PARTITIONS)
+    of_group = ("--group", topic)
+    write(served, topic)
+    with served.store.consumer(topic, client_id="own", auto_offset_reset="earliest") as own:
+        own.subscribe(topic)
+        read = 0
+        while read < 40:
+            read += len(own.poll())
+        own.commit()
+        write(served, topic, PARTITIONS)
+        (member,) = served.store.admin.describe_consumer_group(topic).members
+
+        described = groups_tool(served, "--describe", *of_group)
+        columns = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
+        assert cells(described, *columns) == [
+            (str(partition), "10", "11", "1", member.member_id, member.host, "own") for partition in range(PARTITIONS)
+        ]
+        members = groups_tool(served, "--describe", *of_group, "--members", "--verbose")
+        assert cells(members, "CONSUMER-ID", "#PARTITIONS", "CURRENT-ASSIGNMENT") == [
+            (member.member_id, "4", f"{topic}:0,1,2,3")
+        ]
+        state = groups_tool(served, "--describe", *of_group, "--state")
+        assert cells(state, "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS") == [("eoslog", "Stable", "1")]
+        reset = ("--reset-offsets", *of_group, "--topic", topic, "--to-earliest", "--execute")
+        assert "the current state is Stable" in groups_tool(served, *reset)
+    assert committed(served, topic) == dict.fromkeys(range(PARTITIONS), 10)

@@ -10,13 +10,15 @@ from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import InconsistentGroupProtocol
 from eoslog.gateway import group_coordinator
 from eoslog.gateway.addresses import Address
+from eoslog.gateway.classic_members import subscribed_topics
 from eoslog.gateway.protocol import VERSIONS, ApiKey
-from eoslog.session.heartbeats import Heartbeats
+from eoslog.session.heartbeats import Heartbeats, host_name
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.store_state import Group
@@ -578,6 +580,50 @@ def test_a_group_is_described_with_its_members(client: Client, member: GroupClie
     )
     (each,) = found.members
     assert (each.member_id, each.client_host, each.member_assignment) == (member.member_id, "/127.0.0.1", b"all")
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_GROUPS])
+def test_a_group_of_consumers_of_eoslog_is_described_as_kafka_s_consumers_are(
+    gateway: Running, world: World, version: int
+) -> None:
+    """Kafka's tools show the partitions of each consumer, through any gateway."""
+    store = world.process()
+    store.admin.create_topic("other", partitions=2)
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(world.process().consumer(group_id="own", client_id=each)) for each in ("a", "b")
+        )
+        for each in (first, second):
+            each.subscribe(["other"])
+            each.poll()
+        client = stack.enter_context(Client(gateway.port))
+        handing_over = described(client, "own", version)
+        assert handing_over.group_state == "CompletingRebalance"
+        shares = [partitions_of(each.member_assignment) for each in handing_over.members]
+        assert sorted(shares, key=len) == [{}, {"other": (0, 1)}]
+        for each in (first, second):
+            each.poll()
+        found = described(client, "own", version)
+        log_members = in_log(store, "own").members
+
+    assert (found.error_code, found.group_state, found.protocol_type, found.protocol_data) == (
+        NONE,
+        "Stable",
+        "consumer",
+        "eoslog",
+    )
+    names = {member_id: member.client_id for member_id, member in log_members.items()}
+    assert {each.member_id: each.client_id for each in found.members} == names
+    assert set(names.values()) == {"a", "b"}
+    assert {each.client_host for each in found.members} == {host_name()}
+    assert sorted(partitions_of(each.member_assignment)["other"] for each in found.members) == [(0,), (1,)]
+    assert {subscribed_topics(each.member_metadata) for each in found.members} == {frozenset({"other"})}
+
+
+def partitions_of(assignment: bytes) -> dict[str, tuple[int, ...]]:
+    """Return the partitions of an assignment, as a client of Kafka decodes it."""
+    found = ConsumerProtocolMemberAssignment.decode(assignment)
+    return {topic: tuple(partitions) for topic, partitions in found.assignment}
 
 
 def test_a_group_that_is_asked_for_many_times_is_described_once(client: Client, member: GroupClient) -> None:

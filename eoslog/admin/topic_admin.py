@@ -34,6 +34,8 @@ ALL_DECIDED = -1
 """All records up to the last stable offset (Kafka's -1: up to the high watermark)."""
 _FEATURES = {"statistics_columns": STATISTICS_COLUMNS, "max_message_bytes": MAX_MESSAGE_BYTES}
 """The features of settings that not each version of eoslog knows."""
+_TIMESTAMP_TYPE = "message_timestamp_type"
+"""A setting of Kafka's topics that topics of eoslog do not have."""
 
 
 def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) -> TopicConfig:
@@ -138,6 +140,11 @@ def kafka_spelling(field: str) -> str:
 
 
 def _unknown(topic: str, name: str, known: Iterable[str]) -> InvalidTopic:
+    if name.replace(".", "_") == _TIMESTAMP_TYPE:
+        return InvalidTopic(
+            f"topic {topic}: setting {quoted(name)} is not offered, because each row keeps the time that its producer "
+            "gives it. Leave the setting out, and read the log's time of a row in the column _commit_timestamp"
+        )
     return InvalidTopic(unknown(f"topic {topic}: setting {quoted(name)}", name, known))
 
 

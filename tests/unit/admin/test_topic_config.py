@@ -91,6 +91,7 @@ def test_a_topic_is_created_with_the_mapping_of_a_kafka_client(store: Store) -> 
     ("config", "message"),
     [
         ({"retention.sm": 1}, "setting 'retention.sm' is unknown; did you mean 'retention.ms'"),
+        ({"message.timestamp.type": "LogAppendTime"}, "each row keeps the time that its producer gives it. Leave"),
         (
             {"retention.ms": "7d"},
             r"setting retention\.ms cannot be '7d'\. It must be a whole number of ms, -1 or more$",

@@ -153,7 +153,7 @@ def test_elements_of_lists_are_added_and_removed(
     [
         (("no.such.setting", SET, "1"), ErrorCode.invalid_config, "is unknown"),
         (("no.such.setting", DELETE, None), ErrorCode.invalid_config, "is unknown"),
-        (("message.timestamp.type", SET, "LogAppendTime"), ErrorCode.invalid_config, "is unknown"),
+        (("message.timestamp.type", SET, "LogAppendTime"), ErrorCode.invalid_config, "in the column _commit_timestamp"),
         (("retention.ms", SET, "7d"), ErrorCode.invalid_config, "setting retention.ms cannot be '7d'"),
         (("max.message.bytes", SET, "-1"), ErrorCode.invalid_config, "setting max.message.bytes cannot be"),
         (("iceberg.format.version", SET, "2"), ErrorCode.invalid_config, "cannot decrease"),

@@ -219,6 +219,7 @@ def test_each_topic_that_cannot_be_created_gets_its_own_error(store: Store) -> N
         ErrorCode.none,
     ]
     assert all(each.error_message for each in [*answers[:-1], *checked[:-1]])
+    assert "in the column _commit_timestamp" in answers[-2].error_message
     assert store.admin.list_topics() == ["default", "t"]
     assert store.admin.describe_topic("default").partitions == 2
 

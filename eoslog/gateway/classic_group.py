@@ -64,8 +64,8 @@ class ClassicGroup:
 
     - It plans to call ``advance`` at ``next_deadline_ms``.
     - If ``needs_generation``, it appends a new generation for ``subscribed_topics`` to the log, and then calls
-      ``begin_generation``. It appends one at a time. If ``subscribed_topics`` has further topics by then, it appends
-      another generation first.
+      ``begin_generation``. It appends one at a time. If ``subscribed_topics`` has further topics by then, or if they
+      have become unknown, it appends another generation first.
 
     Until ``begin_generation`` the group is in PreparingRebalance, as in Kafka, so every call is allowed meanwhile:
 
@@ -122,8 +122,11 @@ class ClassicGroup:
         return min((*self._members.deadlines_ms, *(each for each in phases if each is not None)), default=None)
 
     @property
-    def subscribed_topics(self) -> frozenset[str]:
-        """Return the names of topics to which members subscribe. A client may give any string as a name."""
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Return the names of topics to which members subscribe; None if those of a member are unknown.
+
+        A client may give any string as a name. Only consumers give topics.
+        """
         return self._members.topics
 
     def describe(self) -> GroupDescription:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from kio.schema.errors import ErrorCode
 
@@ -44,10 +44,12 @@ class Member:
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.protocols = _protocols(request)
-        self.topics: frozenset[str] = frozenset()
+        self.topics: frozenset[str] | None = None
+        """The topics to which it subscribes; None if they are unknown."""
         if request.protocol_type == CONSUMER_PROTOCOL_TYPE:
-            self.topics = frozenset().union(*map(subscribed_topics, self.protocols.values()))
-        self._own_bytes = _MEMBER_BYTES + request.size + (len(self.topics) + len(self.protocols)) * _NAME_BYTES
+            self.topics = _union(map(subscribed_topics, self.protocols.values()))
+        names = len(self.topics or ()) + len(self.protocols)
+        self._own_bytes = _MEMBER_BYTES + request.size + names * _NAME_BYTES
 
     def matches(self, request: JoinRequest) -> bool:
         """Return whether a request has the member's protocols, in the same order and with the same metadata."""
@@ -212,9 +214,9 @@ class Members:
         return max((each.rebalance_timeout_ms for each in self._by_id.values()), default=0)
 
     @property
-    def topics(self) -> frozenset[str]:
-        """Return the topics of all consumers."""
-        return frozenset().union(*(each.topics for each in self._by_id.values()))
+    def topics(self) -> frozenset[str] | None:
+        """Return the topics to which members subscribe; None if those of a member are unknown."""
+        return _union(each.topics for each in self._by_id.values())
 
     @property
     def deadlines_ms(self) -> list[int]:
@@ -248,11 +250,21 @@ def _protocols(request: JoinRequest) -> dict[str, bytes]:
     return found
 
 
-def subscribed_topics(metadata: bytes) -> frozenset[str]:
+def _union(topics: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
+    """Return all topics; None if some are unknown."""
+    found: set[str] = set()
+    for each in topics:
+        if each is None:
+            return None
+        found |= each
+    return frozenset(found)
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """Return the topics of a consumer's metadata (Kafka's ``ConsumerProtocolSubscription``).
 
-    All versions begin like version 0. Clients may send any bytes: bytes that are no subscription have no topics. Names
-    that are too long for a topic are left out.
+    All versions begin like version 0. Clients may send any bytes: the topics are None if the bytes are no subscription.
+    Names that are too long for a topic are left out.
     """
     topics = []
     try:
@@ -262,9 +274,9 @@ def subscribed_topics(metadata: bytes) -> frozenset[str]:
             (length,) = _SHORT.unpack_from(metadata, at)
             at += _SHORT.size + length
             if length < 0 or at > len(metadata):
-                return frozenset()
+                return None
             if length <= _LONGEST_TOPIC:
                 topics.append(metadata[at - length : at].decode())
     except (struct.error, UnicodeDecodeError):
-        return frozenset()
+        return None
     return frozenset(topics)

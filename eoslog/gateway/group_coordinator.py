@@ -429,7 +429,7 @@ class GroupCoordinator:
         generation = await self._run(lambda: coordinated.membership.join(topics))
         if generation is None:
             self._drop(coordinated, ErrorCode.not_coordinator)
-        elif coordinated.group.subscribed_topics <= topics:
+        elif _covers(topics, coordinated.group.subscribed_topics):
             coordinated.group.begin_generation(generation, self._now_ms())
 
     async def _leave_log(self, coordinated: _Coordinated) -> None:
@@ -450,3 +450,8 @@ class GroupCoordinator:
     def _now_ms() -> int:
         """Return the time of the event loop (ms), by which timers run."""
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _covers(topics: frozenset[str] | None, wanted: frozenset[str] | None) -> bool:
+    """Return whether a membership with some topics keeps the offsets of others. With unknown topics it keeps all."""
+    return topics is None or (wanted is not None and wanted <= topics)

@@ -140,11 +140,11 @@ class Membership:
         found = self._store.known_state.groups.get(self._group_id, EMPTY_GROUP)
         return found.generation if self.member_id in found.members else None
 
-    def join(self, topics: frozenset[str]) -> int | None:
+    def join(self, topics: frozenset[str] | None) -> int | None:
         """Join the group, or join it anew, and return the new generation; None if the gateway was removed meanwhile.
 
         Args:
-            topics: the topics to which the group's clients subscribe.
+            topics: the topics to which the group's clients subscribe; None if they are unknown.
 
         Raises:
             InconsistentGroupProtocol, NotCoordinator: the group has other members.
@@ -192,8 +192,13 @@ class Membership:
         """Write the heartbeat of the gateway."""
         self._heartbeats.put(self.member_id, SESSION_TIMEOUT_MS)
 
-    def _topics_for_log(self, topics: frozenset[str]) -> tuple[str, ...]:
-        """Return the names of existing topics, and some of the others: clients may name any number."""
+    def _topics_for_log(self, topics: frozenset[str] | None) -> tuple[str, ...]:
+        """Return the names of existing topics, and some of the others: clients may name any number.
+
+        A coordinator whose clients subscribe to unknown topics has none in the log. Then all offsets are in use.
+        """
+        if topics is None:
+            return ()
         existing = topics & self._store.known_state.topic_ids.keys()
         others = islice(sorted(topics - existing), _MOST_NEW_TOPICS)
         return tuple(sorted((*existing, *filter(_is_topic_name, others))))

@@ -27,7 +27,7 @@ from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
 from eoslog.gateway.own_consumers import describe_without_coordinator, has_consumers, state_without_coordinator
 from eoslog.gateway.protocol import Request, milliseconds
 from eoslog.session.session import Session
-from eoslog.state.groups import EMPTY_GROUP
+from eoslog.state.groups import EMPTY_GROUP, may_subscribe
 from eoslog.state.names import TopicPartition, check_id
 from eoslog.state.store_state import Group, StoreState
 
@@ -334,14 +334,13 @@ def _undeletable(
     state: StoreState, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     """Return the partitions whose offsets cannot be deleted, each with its code."""
-    members = state.groups.get(group_id, EMPTY_GROUP).members
-    subscribed = {topic for member in members.values() for topic in member.topics}
+    group = state.groups.get(group_id, EMPTY_GROUP)
     found = {}
     for each in partitions:
         topic = state.topics.get(state.topic_ids.get(each.topic, ""))
         if topic is None or not 0 <= each.partition < topic.partitions:
             found[each] = ErrorCode.unknown_topic_or_partition
-        elif each.topic in subscribed:
+        elif may_subscribe(group, each.topic):
             found[each] = ErrorCode.group_subscribed_to_topic
     return found
 

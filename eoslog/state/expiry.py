@@ -18,11 +18,11 @@ from eoslog.state.entries import (
     PendingDeletionsDone,
 )
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted
-from eoslog.state.groups import EMPTY_GROUP, check_empty, group_named
+from eoslog.state.groups import EMPTY_GROUP, check_empty, group_named, may_subscribe
 from eoslog.state.names import PartitionId
 from eoslog.state.pending_offsets import drop_pending_offsets, pending_by_group, pending_partitions
 from eoslog.state.producer_ids import forget_producer_ids
-from eoslog.state.store_state import Group, IdempotentProducer, Member, StoreState, Transaction, TransactionState
+from eoslog.state.store_state import Group, IdempotentProducer, StoreState, Transaction, TransactionState
 
 
 def known_offsets(state: StoreState | Draft, group_id: str, partition_ids: Iterable[PartitionId]) -> set[PartitionId]:
@@ -49,18 +49,17 @@ def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
 
     Raises:
         GroupIdNotFound
-        GroupSubscribedToTopic: a member subscribes to one of the topics.
+        GroupSubscribedToTopic: a member subscribes to one of the topics, or may do so.
         InvalidEntry: one of the offsets does not exist.
     """
     group = _named(draft, entry.group)
     partition_ids = {PartitionId(each.topic_id, each.partition) for each in entry.partitions}
-    subscribed = _subscribed(group.members.values())
     for topic in sorted(
         draft.topics[partition_id.topic_id].topic
         for partition_id in partition_ids
         if partition_id.topic_id in draft.topics
     ):
-        if topic in subscribed:
+        if may_subscribe(group, topic):
             raise GroupSubscribedToTopic(
                 f"group {entry.group!r} has a member that subscribes to {topic}, so its offsets are in use. "
                 "Stop the group's consumers first, or remove its members if they died"
@@ -94,7 +93,7 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
     An offset expires ``retention_ms`` after its commit (KIP-211), with three exceptions:
 
     - In a group without members it expires only after the group has been empty for ``retention_ms``.
-    - In a group with members it does not expire while a member subscribes to its topic.
+    - In a group with members it does not expire while a member subscribes to its topic, or may do so.
     - It does not expire while an open transaction may still replace it.
 
     A group without members and offsets expires ``retention_ms`` after its last member left. One record has room for a
@@ -151,11 +150,7 @@ def expire_offsets(draft: Draft, expired: ExpiredGroup, pending: Collection[Part
 
 def _is_in_use(state: StoreState | Draft, group: Group, partition_id: PartitionId) -> bool:
     topic = state.topics.get(partition_id.topic_id)
-    return topic is not None and topic.topic in _subscribed(group.members.values())
-
-
-def _subscribed(members: Iterable[Member]) -> set[str]:
-    return {topic for member in members for topic in member.topics}
+    return topic is not None and may_subscribe(group, topic.topic)
 
 
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000

@@ -62,7 +62,9 @@ class GroupMember(Model):
 
     member_id: Identifier
     topics: tuple[str, ...]
-    """The names of the topics to which it subscribes."""
+    """The names of the topics to which it subscribes. A coordinator without topics does not know those of its clients:
+    then no offset of the group expires or is deleted.
+    """
     group_instance_id: Identifier | None = None
     """The instance id of a static member. A consumer that joins with a known instance id replaces the member that has
     it, and gets this member's partitions.

@@ -193,6 +193,16 @@ def has_members(state: StoreState | Draft, group_id: str) -> bool:
     return bool(state.groups.get(group_id, EMPTY_GROUP).members)
 
 
+def may_subscribe(group: Group, topic: str) -> bool:
+    """Return whether a member subscribes to a topic.
+
+    A coordinator without topics does not know those of its clients. So they may use any topic, as in Kafka.
+    """
+    return any(
+        topic in member.topics or (member.is_coordinator and not member.topics) for member in group.members.values()
+    )
+
+
 def check_empty(group: Group, group_id: str) -> None:
     """Check that a group has no members.
 

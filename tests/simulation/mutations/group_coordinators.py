@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.format import checkpoint_codec
-from eoslog.state import group_members, groups
+from eoslog.state import expiry, group_members, groups
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import Group, Member
 from tests.simulation.mutations.mutation import instead_of, method, mutation
@@ -58,6 +58,20 @@ def partitions_of_a_coordinator() -> Iterator[None]:
         return original(state, {name: replace(member, address=None) for name, member in members.items()})
 
     with instead_of(original, partitions):
+        yield
+
+
+@mutation(
+    unit_test="unit/state/test_group_expiry.py::"
+    "test_no_offset_expires_while_a_coordinator_does_not_know_the_topics_of_its_clients"
+)
+def unknown_topics_are_none() -> Iterator[None]:
+    """A coordinator does not know the topics of its clients, and their offsets expire: live clients begin anew."""
+
+    def may_subscribe(group: Group, topic: str) -> bool:
+        return any(topic in member.topics for member in group.members.values())
+
+    with method(expiry, "may_subscribe", may_subscribe):
         yield
 
 

@@ -981,7 +981,6 @@ def test_the_subscribed_topics_are_those_of_all_consumers(host: Host) -> None:
     assert host.group.subscribed_topics == frozenset()
     leader, _ = host.join_new(metadata=subscription("a", "b"))
     host.join_new(metadata=subscription("b", "c", version=3, rest=b""))
-    host.join_new(metadata=b"\x00\x00\x00\x00\x00\x05broken")
     assert host.group.subscribed_topics == {"a", "b", "c"}
     host.join(leader, metadata=subscription("d"))
     assert host.group.subscribed_topics == {"b", "c", "d"}
@@ -989,18 +988,26 @@ def test_the_subscribed_topics_are_those_of_all_consumers(host: Host) -> None:
     assert host.group.subscribed_topics == {"b", "c"}
 
 
-def test_members_of_other_protocol_types_subscribe_to_no_topics(host: Host) -> None:
+def test_the_topics_of_members_of_other_protocol_types_are_unknown(host: Host) -> None:
     host.join_new(metadata=subscription("a"), protocol_type="connect")
-    assert host.group.subscribed_topics == frozenset()
+    assert host.group.subscribed_topics is None
+
+
+def test_the_topics_are_unknown_while_the_metadata_of_a_member_is_no_subscription(host: Host) -> None:
+    host.join_new(metadata=subscription("a"))
+    other, _ = host.join_new(metadata=b"\x00\x00\x00\x00\x00\x05broken")
+    assert host.group.subscribed_topics is None
+    host.leave((other, None))
+    assert host.group.subscribed_topics == {"a"}
 
 
 def test_a_topic_has_no_negative_length() -> None:
-    assert subscribed_topics(b"\x00\x00" + b"\x00\x00\x00\x01" + b"\xff\xff" + b"\x00") == frozenset()
+    assert subscribed_topics(b"\x00\x00" + b"\x00\x00\x00\x01" + b"\xff\xff" + b"\x00") is None
 
 
 @given(st.binary(max_size=40))
 def test_any_metadata_is_allowed(metadata: bytes) -> None:
-    assert all(topic.encode() in metadata for topic in subscribed_topics(metadata))
+    assert all(topic.encode() in metadata for topic in subscribed_topics(metadata) or ())
 
 
 @given(st.lists(st.text(max_size=5), max_size=5), st.data())
@@ -1008,4 +1015,4 @@ def test_a_subscription_that_is_cut_off_has_no_topics(topics: list[str], data: s
     whole = subscription(*topics, rest=b"")
     assert subscribed_topics(whole) == frozenset(topics)
     if topics:
-        assert subscribed_topics(whole[: data.draw(st.integers(0, len(whole) - 1))]) == frozenset()
+        assert subscribed_topics(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None

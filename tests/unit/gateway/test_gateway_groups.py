@@ -19,6 +19,7 @@ from eoslog.gateway.addresses import Address
 from eoslog.gateway.classic_members import subscribed_topics
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.session.heartbeats import Heartbeats, host_name
+from eoslog.state.expiry import OFFSETS_RETENTION_MS, plan_offset_expiry
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.store_state import Group
@@ -520,6 +521,80 @@ def test_a_group_goes_on_after_an_append_without_an_answer(store: Store, client:
     assert member.sync({member.member_id: b"all"}).error_code is NONE
     assert member.commit((0, 1)) == {0: NONE}
     assert in_log(store).generation == joined.generation_id
+
+
+# Expiry
+
+_UNREADABLE = (
+    part(
+        *(ApiKey.JOIN_GROUP, 9, "JoinGroupRequestProtocol"),
+        name="range",
+        metadata=b"\x00\x00\x00\x00\x00\x05broken",
+    ),
+)
+"""The protocols of a member whose metadata is no subscription."""
+
+
+def expired(store: Store) -> list[str]:
+    """Return the groups whose offsets would expire a year from now."""
+    later_ms = store.now_ms() + 365 * 24 * 3_600_000
+    planned = store.read(lambda state, slot: plan_offset_expiry(state, later_ms, OFFSETS_RETENTION_MS))
+    return [each.group for each in planned if each.offsets]
+
+
+def test_offsets_of_topics_to_which_members_subscribe_do_not_expire(client: Client, store: Store) -> None:
+    for group_id, topic in (("g", "t"), ("other", "u")):
+        member = GroupClient(client, group_id, topics=[topic])
+        assert member.join().error_code is NONE
+        assert member.sync().error_code is NONE
+        assert member.commit((0, 1)) == {0: NONE}
+    assert expired(store) == ["other"]
+
+
+@pytest.mark.parametrize("protocol_type", ["connect", "consumer"])
+def test_offsets_of_a_live_group_whose_topics_are_unknown_do_not_expire(
+    client: Client, store: Store, protocol_type: str
+) -> None:
+    member = GroupClient(client, protocol_type=protocol_type)
+    assert member.join(protocols=_UNREADABLE).error_code is NONE
+    assert member.sync().error_code is NONE
+    assert member.commit((0, 1)) == {0: NONE}
+    assert expired(store) == []
+
+    assert member.leave() is NONE
+    wait_until(lambda: not in_log(store).members)
+    assert expired(store) == ["g"]
+
+
+def test_the_log_learns_of_unknown_topics_before_the_generation_begins(
+    gateway: Running, client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member with unknown topics joins while the generation of the others is put."""
+    append = store.append
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    def late(request: Any, **options: Any) -> Any:
+        is_asked.set()
+        assert may_go_on.wait(_PATIENCE_S)
+        return append(request, **options)
+
+    first = GroupClient(client, topics=["u"])
+    first.send_join()
+    first.joined()
+    monkeypatch.setattr(store, "append", late)
+    first.send_join()
+    assert is_asked.wait(_PATIENCE_S)
+    with Client(gateway.port) as other, Client(gateway.port) as third:
+        second = GroupClient(other)
+        for _ in range(2):
+            second.send_join(protocols=_UNREADABLE)
+            if not second.member_id:
+                second.joined()
+        wait_until(lambda: len(described(third).members) == 2)
+        may_go_on.set()
+        assert second.joined().error_code is NONE
+        (log_member,) = in_log(store).members.values()
+        assert log_member.topics == ()
 
 
 # Other members

@@ -134,6 +134,34 @@ def test_offsets_of_topics_to_which_no_member_subscribes_any_more_expire_by_thei
     assert set(history.state.groups["g"].members) == {"m1"}
 
 
+def without_topics() -> GroupMember:
+    """A coordinator that does not know the topics of its clients."""
+    return coordinating("m1").model_copy(update={"topics": ()})
+
+
+def test_no_offset_expires_while_a_coordinator_does_not_know_the_topics_of_its_clients() -> None:
+    history = History()
+    history.change_group(without_topics())
+    commit(history, 9, 1, "m1")
+    history.now_ms += 10 * OFFSETS_RETENTION_MS
+    assert not expire(history)
+
+    history.change_group(left=["m1"])
+    history.now_ms += OFFSETS_RETENTION_MS
+    assert expire(history)
+    assert "g" not in history.state.groups
+
+
+def test_no_offset_is_deleted_while_a_coordinator_does_not_know_the_topics_of_its_clients() -> None:
+    history = History()
+    history.change_group(without_topics())
+    commit(history, 9, 1, "m1")
+    assert isinstance(history.refused(delete_offsets), GroupSubscribedToTopic)
+
+    history.change_group(left=["m1"])
+    history.append(delete_offsets)
+
+
 def test_an_empty_group_without_offsets_is_forgotten() -> None:
     history = History()
     history.change_group(joining("m1"))

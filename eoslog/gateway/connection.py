@@ -96,6 +96,7 @@ class Connection:
         finally:
             while not self._answers.empty():
                 _drop(self._answers.get_nowait())
+                self._answers.task_done()
             # Not close(): the bytes of a client that does not read would be kept.
             self._writer.transport.abort()
 
@@ -194,7 +195,8 @@ class Connection:
             for each in (waiting.lease, lease):
                 if each is not None:
                     each.release()
-        self._answers.task_done()
+            # Also after an error: ``finish`` waits for all requests that were read.
+            self._answers.task_done()
 
     def _refusal(self, reason: str) -> _Closed:
         _logger.warning("%s is disconnected: %s", self._peer, reason)

@@ -278,6 +278,20 @@ def test_requests_that_were_read_are_answered_when_the_gateway_ends(store: Store
         assert gateway.failure is None
 
 
+def test_a_client_that_disconnects_does_not_delay_the_end_of_the_gateway(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        client.send(ApiKey.FETCH, 11, **fetch_values("t", 0, max_wait_ms=1_000))
+        time.sleep(0.1)
+        stopping = threading.Thread(target=gateway.stop)
+        stopping.start()
+        time.sleep(0.1)
+        # The connection is reset, so the answer cannot be sent.
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.socket.close()
+        stopping.join(5)
+        assert not stopping.is_alive()
+
+
 def test_whatever_clients_send_the_others_are_served(store: Store) -> None:
     requests = [
         frame(ApiKey.PRODUCE, 9, **produce_values(("t", 0, batch(b"some", b"rows")), ("t", 9, batch(bytes(300))))),

@@ -291,7 +291,7 @@ class GroupCoordinator:
 
     async def _keep_alive(self, coordinated: _Coordinated) -> None:
         try:
-            await self._run(coordinated.membership.put_heartbeat)
+            await self._run(coordinated.membership.keep_alive)
         except EosLogError as error:
             _logger.warning("%s: group %r has no new heartbeat: %s", self._store.url, coordinated.group_id, error)
 

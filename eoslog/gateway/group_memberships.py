@@ -6,6 +6,7 @@ wait for the store, so they run in a thread.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
@@ -119,7 +120,7 @@ class Memberships:
 class Membership:
     """The membership of a gateway in one group.
 
-    Its methods wait for the store. ``join`` and ``leave`` are called one at a time.
+    Its methods wait for the store. ``join`` and ``leave`` are called one at a time, and ``keep_alive`` at any time.
     """
 
     def __init__(self, memberships: Memberships, group_id: str) -> None:
@@ -133,6 +134,8 @@ class Membership:
         """True if the log has the membership."""
         self.may_have_joined = False
         """True if the log may have the membership: the outcome of an append may be unknown."""
+        self._lock = threading.Lock()
+        """Held while a heartbeat is written or deleted, so that none is written after its deletion."""
 
     @property
     def generation(self) -> int | None:
@@ -154,7 +157,7 @@ class Membership:
         if not self.has_joined:
             # The members may be others than at the client's first JoinGroup: it may join a second time long after.
             replaced = self._memberships.replaceable(self._group_id)
-            self.put_heartbeat()
+            self._put_heartbeat()
         self._store.append(
             ChangeGroup(
                 self._group_id,
@@ -184,12 +187,18 @@ class Membership:
         request = ChangeGroup(self._group_id, self._store.now_ms(), left=(self.member_id,))
         self._store.append(request, timeout_ms=timeout_ms)
         self._store.environment.reached("gateway.group.left")
-        self._heartbeats.delete((self.member_id,))
-        self.has_joined = self.may_have_joined = False
-        self.member_id = self._store.environment.new_id()
+        with self._lock:
+            self._heartbeats.delete((self.member_id,))
+            self.has_joined = self.may_have_joined = False
+            self.member_id = self._store.environment.new_id()
 
-    def put_heartbeat(self) -> None:
-        """Write the heartbeat of the gateway."""
+    def keep_alive(self) -> None:
+        """Write the heartbeat of the gateway if it is a member."""
+        with self._lock:
+            if self.has_joined:
+                self._put_heartbeat()
+
+    def _put_heartbeat(self) -> None:
         self._heartbeats.put(self.member_id, SESSION_TIMEOUT_MS)
 
     def _topics_for_log(self, topics: frozenset[str] | None) -> tuple[str, ...]:

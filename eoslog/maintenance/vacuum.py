@@ -10,6 +10,8 @@ Files that an entry dropped stay for some time, because readers that planned bef
 
 If there is no space for the entry of step 1, the old horizon counts. So a vacuum of a full disk still deletes files.
 
+A heartbeat is deleted if it was written before the horizon, and is not that of a member of a group.
+
 A shared object has a time in its path. It is deleted if no entry may name an object of this time any more, nothing
 names it, and no reader can have planned with it.
 
@@ -33,6 +35,7 @@ from eoslog.iceberg.iceberg_log import ICEBERG, METADATA
 from eoslog.log.slots import SLOTS, slot_of, slot_path
 from eoslog.maintenance.known_tables import KnownTables
 from eoslog.maintenance.publication import Publisher
+from eoslog.session.heartbeats import forgotten_heartbeats
 from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import HorizonMoved, PendingDeletionsDone, TableFormat
@@ -149,6 +152,10 @@ def vacuum(
         if referenced.may_name(info.path) or not is_old:
             report.kept_files += 1
             continue
+        report.paths.append(info.path)
+        report.bytes += info.size
+    members = {member_id for group in state.groups.values() for member_id in group.members}
+    for info in forgotten_heartbeats(store, members, horizon_ms):
         report.paths.append(info.path)
         report.bytes += info.size
     changed = {path.split("/", 1)[0] for path in report.paths}

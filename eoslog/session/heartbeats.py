@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from eoslog.arguments import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS
 from eoslog.state.group_entries import LONGEST_HOST
-from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.object_store import ObjectInfo, ObjectStore
 
 _DIRECTORY = "__consumer_groups"
 
@@ -20,6 +20,22 @@ _DIRECTORY = "__consumer_groups"
 def host_name() -> str:
     """Return the name of this host in ASCII. A system may have a name of any bytes."""
     return socket.gethostname().encode("ascii", "replace").decode()[:LONGEST_HOST]
+
+
+def forgotten_heartbeats(store: ObjectStore, members: Collection[str], before_ms: int) -> Iterator[ObjectInfo]:
+    """Return heartbeats that no process writes or reads any more. This costs one LIST.
+
+    A process that was killed while it left its group may leave one behind. Members of the group delete it, but a group
+    may have no members any more.
+
+    Args:
+        members: the ids of the members of all groups.
+        before_ms: return only heartbeats that were written before this time (ms, by the store's clock).
+    """
+    newest_ms = min(before_ms, store.clock.now_ms() - LONGEST_SESSION_TIMEOUT_MS)
+    for info in store.list(f"{_DIRECTORY}/"):
+        if info.last_modified_ms < newest_ms and info.path.rpartition("/")[2] not in members:
+            yield info
 
 
 class Heartbeats:

@@ -105,7 +105,7 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
             # The decisions of the copy that made this store. They stay, so that no paused copy decides again.
             continue
         elif path == APPEND_KEY_PATH or _HEARTBEAT.fullmatch(path):
-            # Heartbeats exist only for a short time. A coordinator deletes those of dead processes.
+            # Heartbeats exist only for a short time. A coordinator or a vacuum deletes those of dead processes.
             continue
         elif data is not None and not path.startswith(("__", ".")):
             of_topics.add(f"{data[1]}/{data[2]}/")

@@ -13,6 +13,7 @@ from eoslog.log.slots import slot_path
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.rows import records_table
+from eoslog.session.heartbeats import Heartbeats
 from eoslog.state.jobs import replace_rows
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_requests import (
@@ -441,3 +442,30 @@ def test_vacuum_names_the_newest_slot_that_is_missing(store: Store, monkeypatch:
 
     with pytest.raises(ObjectNotFound, match="__transaction_state/slot/"):
         _vacuum(store)
+
+
+def test_old_heartbeats_of_processes_that_are_no_members_are_deleted(store: Store, clock: Clock) -> None:
+    with store.consumer("g") as consumer:
+        consumer.subscribe("t")
+        consumer.poll()
+        (member,) = store.admin.describe_consumer_group("g").members
+        Heartbeats(store.object_store, "g").put("dead", 6_000)
+        Heartbeats(store.object_store, "of no members").put("dead", 6_000)
+        clock.now_ms += 10 * DAY_MS
+        Heartbeats(store.object_store, "new").put("joining", 6_000)
+
+        before = {info.path for info in store.object_store.list("__consumer_groups/")}
+        report = _vacuum(store)
+        after = {info.path for info in store.object_store.list("__consumer_groups/")}
+
+    assert {path.rsplit("/", 1)[1] for path in after} == {member.member_id, "joining"}
+    assert set(report.paths) == before - after
+    assert len(before - after) == 2
+
+
+def test_a_vacuum_of_everything_keeps_heartbeats_of_processes_that_may_be_alive(store: Store, clock: Clock) -> None:
+    Heartbeats(store.object_store, "g").put("joining", 1_800_000)
+    clock.now_ms += 1_700_000
+    assert not _vacuum(store, staged_max_age_ms=0).paths
+    clock.now_ms += 200_000
+    assert len(_vacuum(store, staged_max_age_ms=0).paths) == 1

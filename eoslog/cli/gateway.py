@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -17,6 +18,7 @@ from eoslog.cli.rendering import Columns
 
 if TYPE_CHECKING:
     from eoslog.gateway.gateway_config import GatewayConfig
+    from eoslog.gateway.security import Security
     from eoslog.gateway.server import Gateway
 
 _FILES_OF_STORE = 256
@@ -30,6 +32,7 @@ def _address(text: str) -> tuple[str, int]:
     return address.host, address.port
 
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
 
 
@@ -68,6 +71,13 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     show_default=True,
     help="How long an empty group waits for more members before it begins.",
 )
+@click.option(
+    "--tls-certificate",
+    type=_FILE,
+    metavar="FILE",
+    help="The certificate for TLS, and those of its issuers (PEM). A new one is used without a restart.",
+)
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of the certificate (PEM).")
 @click.option("--check", is_flag=True, help="Only check the store and the address, and show the settings for clients.")
 @pass_invocation
 def gateway(
@@ -78,6 +88,8 @@ def gateway(
     auto_create_topics: bool,
     default_partitions: int,
     group_initial_rebalance_delay_ms: int,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
     check: bool,
 ) -> None:
     """Serve Kafka's clients in front of the store.
@@ -89,6 +101,7 @@ def gateway(
     try:
         from eoslog.gateway.addresses import Address
         from eoslog.gateway.gateway_config import DISK_LINGER_MS, OBJECT_STORE_LINGER_MS, GatewayConfig
+        from eoslog.gateway.security import security
         from eoslog.gateway.server import Gateway, listening_socket
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kio":
@@ -98,6 +111,7 @@ def gateway(
         raise click.BadParameter(
             "Clients cannot connect to port 0. Give the port that they use.", param_hint="--advertise"
         )
+    secured = security(tls_certificate=tls_certificate, tls_key=tls_key)
     store = invocation.store()
     store.read(lambda state, slot: None)
     if linger_ms is None:
@@ -119,10 +133,10 @@ def gateway(
         own = Address(listen[0], listening.getsockname()[1])
         advertised = Address(*advertise) if advertise else own
         if check:
-            _print_check(invocation, store, advertised=str(advertised), config=config)
+            _print_check(invocation, store, advertised=str(advertised), config=config, secured=secured)
             return
         _allow_files(config.max_connections)
-        server = Gateway(store, config, advertised, listens_elsewhere=advertised != own)
+        server = Gateway(store, config, advertised, listens_elsewhere=advertised != own, security=secured)
         asyncio.run(_served(server, listening, str(advertised), store.url))
 
 
@@ -130,7 +144,9 @@ _VERSIONS = Columns("Api MinVersion MaxVersion")
 _TOPICS = Columns("Topic Partitions IsServed")
 
 
-def _print_check(invocation: Invocation, store: eoslog.Store, *, advertised: str, config: GatewayConfig) -> None:
+def _print_check(
+    invocation: Invocation, store: eoslog.Store, *, advertised: str, config: GatewayConfig, secured: Security
+) -> None:
     """Print what the gateway offers to clients, and the settings that they need."""
     from eoslog.gateway.protocol import VERSIONS
 
@@ -140,7 +156,7 @@ def _print_check(invocation: Invocation, store: eoslog.Store, *, advertised: str
             "Url": store.url,
             "ClusterId": store.describe().store_id,
             "bootstrap.servers": advertised,
-            "security.protocol": "PLAINTEXT",
+            "security.protocol": secured.protocol,
             "enable.idempotence": "true or false",
             "transactional.id": "any",
             "group.id": "any; all clients of a group use the same gateway",

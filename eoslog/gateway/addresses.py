@@ -44,7 +44,7 @@ def parsed_address(text: str) -> Address:
 def check_loopback(address: Address) -> None:
     """Refuse an address at which other machines could connect.
 
-    The gateway has the store's credentials, and does not know its clients yet: it has neither TLS nor SASL.
+    The gateway has the store's credentials, and does not know its clients yet: it has no SASL.
 
     Raises:
         InvalidOption
@@ -55,6 +55,6 @@ def check_loopback(address: Address) -> None:
         is_loopback = False
     if not is_loopback:
         raise InvalidOption(
-            f"the gateway cannot listen on {quoted(address.host)}: it has no TLS and no SASL yet, so each machine that "
+            f"the gateway cannot listen on {quoted(address.host)}: it has no SASL yet, so each machine that "
             "reaches it could use its credentials for the store. Listen on 127.0.0.1, ::1 or localhost"
         )

@@ -19,6 +19,7 @@ from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.protocol import ApiKey, Request, UnsupportedRequest, decode_request
 from eoslog.gateway.request_decoder import MalformedRequest
+from eoslog.gateway.tls import speaks_tls
 
 _logger = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
@@ -144,6 +145,8 @@ class Connection:
                 header = await self._reader.readexactly(_SIZE.size)
             (size,) = _SIZE.unpack(header)
             if not 0 < size <= self._config.max_frame_bytes:
+                if speaks_tls(header):
+                    raise self._refusal("it speaks TLS, and the gateway was started without --tls-certificate")
                 most = self._config.max_frame_bytes
                 raise self._refusal(f"a request of {size} bytes was announced, and the largest has {most}")
             async with asyncio.timeout(self._config.frame_timeout_ms / 1000):

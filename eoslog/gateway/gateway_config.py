@@ -23,7 +23,9 @@ class GatewayConfig:
     max_batch_bytes: int = 16 << 20
     """The largest size of the records of a batch, without compression."""
     max_connections: int = 1_024
-    """Further connections are closed at once."""
+    """Beyond it a new connection takes the place of the oldest one that is not secured yet, or is closed at once."""
+    handshake_timeout_ms: int = 10_000
+    """A connection is closed if its handshake of TLS takes longer (ms)."""
     max_in_flight: int = 64
     """The gateway reads no further request of a connection while this many have no answer."""
     request_bytes: int = 128 << 20

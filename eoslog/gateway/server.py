@@ -24,6 +24,7 @@ from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.offsets import Offsets
 from eoslog.gateway.produce import Produce
 from eoslog.gateway.protocol import ApiKey, Request, supported_versions
+from eoslog.gateway.security import OPEN, Security
 from eoslog.gateway.topic_changes import TopicChanges
 from eoslog.gateway.topic_settings import TopicSettings
 from eoslog.gateway.transactions import Transactions
@@ -45,7 +46,13 @@ class Gateway:
     """A server for Kafka's clients in front of a store."""
 
     def __init__(
-        self, store: Session, config: GatewayConfig, advertised: Address, *, listens_elsewhere: bool = False
+        self,
+        store: Session,
+        config: GatewayConfig,
+        advertised: Address,
+        *,
+        listens_elsewhere: bool = False,
+        security: Security = OPEN,
     ) -> None:
         """
         Args:
@@ -53,6 +60,7 @@ class Gateway:
             listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
         """
         self._config = config
+        self._security = security
         self._executor = library_executor(_THREADS, "eoslog-gateway")
         self._requests = MemoryBudget(config.request_bytes)
         self._rows = MemoryBudget(config.row_bytes)
@@ -121,7 +129,10 @@ class Gateway:
         }
         produce = Produce(config, known, self._queue, cache=cache, rows=self._rows, executor=self._executor)
         self._handlers = Handlers(produce.begin, self._other)
-        self._connections: dict[asyncio.Task[None], Connection] = {}
+        self._connections: dict[asyncio.Task[None], Connection | None] = {}
+        """Those in the handshake of TLS are None."""
+        self._strangers: dict[asyncio.Task[None], None] = {}
+        """The connections that are not secured yet, the oldest one first."""
 
     async def _other(self, request: Request) -> tuple[bytes, Lease | None]:
         if request.api.key is ApiKey.FETCH:
@@ -157,7 +168,7 @@ class Gateway:
     async def _finish(self) -> None:
         """Answer the requests that were read, so that clients repeat fewer of them."""
         await self._groups.close()
-        finishing = [asyncio.create_task(each.finish()) for each in self._connections.values()]
+        finishing = [asyncio.create_task(each.finish()) for each in self._connections.values() if each is not None]
         if finishing:
             await asyncio.wait(finishing, timeout=_GRACE_S)
             for each in finishing:
@@ -165,25 +176,45 @@ class Gateway:
         await self._queue.drain(_GRACE_S)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= self._config.max_connections:
+        if not self._has_room():
             _logger.warning("a connection is refused: there are %d already", len(self._connections))
             writer.transport.abort()
             return
         task = asyncio.current_task()
         assert task is not None
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD)
-        connection = Connection(reader, writer, config=self._config, budget=self._requests, handlers=self._handlers)
-        self._connections[task] = connection
+        self._connections[task] = None
         try:
+            if self._security.tls is not None:
+                self._strangers[task] = None
+                if not await self._security.tls.begin(writer, self._config.handshake_timeout_ms):
+                    return
+                del self._strangers[task]
+            writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD)
+            connection = Connection(reader, writer, config=self._config, budget=self._requests, handlers=self._handlers)
+            self._connections[task] = connection
             await connection.run()
         except asyncio.CancelledError:
-            # The server ends. asyncio would log an error otherwise.
+            # The server ends, or another connection takes this place. asyncio would log an error otherwise.
             pass
         except Exception:
             _logger.exception("a request failed, and its connection is closed")
         finally:
+            self._strangers.pop(task, None)
             del self._connections[task]
+            writer.transport.abort()
+
+    def _has_room(self) -> bool:
+        """Return True if one more connection is allowed, in the place of a stranger if need be."""
+        if len(self._connections) < self._config.max_connections:
+            return True
+        if not self._strangers:
+            return False
+        # Strangers cannot keep clients out: a client is secured before as many strangers have come after it.
+        oldest = next(iter(self._strangers))
+        del self._strangers[oldest]
+        oldest.cancel()
+        return True
 
 
 async def _versions(request: Request) -> Any:

@@ -32,6 +32,8 @@ clients that its environment has.
 - confluent-kafka, kafka-python, aiokafka and Java share the partitions of a topic in groups. A static member that
   starts again causes no rebalance, and an evicted member cannot commit. confluent-kafka also uses the cooperative
   assignor.
+- confluent-kafka, kafka-python, aiokafka and Kafka's tools in Java use TLS. None of the three for Python writes to a
+  gateway whose certificate it does not trust.
 - `kafka-consumer-groups` lists, describes and deletes groups, and resets and deletes offsets.
 - Members of groups and the gateway are killed and stopped while members read a topic. Members that commit after their
   work miss no row. confluent-kafka and Kafka's `TransactionalMessageCopier` copy each row once.

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
+from tests.certificates import write_certificate
 from tests.depth import sweep
 from tests.unit.cli.command import REPOSITORY, Command
 from tests.unit.gateway.raw_client import Client, batch, fetch, produce, values_of
@@ -64,13 +65,27 @@ def test_the_check_shows_what_clients_need(command: Command, store: eoslog.Store
     assert [(each["topic"], each["is_served"]) for each in found["topics"]] == [("columns", False), ("t", True)]
 
 
+def test_the_check_shows_the_protocol_of_connections(command: Command, store: eoslog.Store, tmp_path: Path) -> None:
+    files = write_certificate(tmp_path)
+    tls = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
+
+    protocols = [
+        command.json("gateway", "--check", "--listen", "127.0.0.1:0", *options)["security.protocol"]
+        for options in ((), tls)
+    ]
+
+    assert protocols == ["PLAINTEXT", "SSL"]
+    result = command.run("gateway", "--check", *tls[:2])
+    assert (result.exit_code, "Give --tls-certificate and --tls-key" in result.stderr) == (1, True)
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0:9092", "192.0.2.1:9092", "[::]:9092", "example.com:9092"])
 def test_other_machines_cannot_connect(command: Command, store: eoslog.Store, address: str) -> None:
     result = command.run("gateway", "--listen", address, "--check")
 
     assert result.exit_code == 1
     assert "[EOSLOG_INVALID_OPTION] the gateway cannot listen on" in result.stderr
-    assert "no TLS and no SASL yet" in result.stderr
+    assert "no SASL yet" in result.stderr
 
 
 @pytest.mark.parametrize("address", ["9092", ":9092", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "::1:9092"])

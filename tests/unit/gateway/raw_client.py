@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -20,6 +21,7 @@ from kio.serial import entity_reader, entity_writer
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.protocol import ApiKey
+from eoslog.gateway.security import OPEN, Security
 from eoslog.gateway.server import Gateway, listening_socket
 from eoslog.store import Store
 
@@ -70,13 +72,21 @@ class Running:
 
 
 @contextmanager
-def running(store: Store, *, port: int = 0, advertised: Address | None = None, **settings: Any) -> Iterator[Running]:
+def running(
+    store: Store,
+    *,
+    port: int = 0,
+    advertised: Address | None = None,
+    security: Security = OPEN,
+    **settings: Any,
+) -> Iterator[Running]:
     """Run a gateway in front of a store."""
     store.read(lambda state, slot: None)
     config = GatewayConfig(**{"linger_ms": 0, **settings})
     with listening_socket(Address("127.0.0.1", port)) as listening:
         own = Address("127.0.0.1", listening.getsockname()[1])
-        gateway = Gateway(store, config, advertised or own, listens_elsewhere=advertised is not None)
+        is_elsewhere = advertised is not None
+        gateway = Gateway(store, config, advertised or own, listens_elsewhere=is_elsewhere, security=security)
         found = Running(gateway, listening).start()
         try:
             yield found
@@ -87,8 +97,10 @@ def running(store: Store, *, port: int = 0, advertised: Address | None = None, *
 class Client:
     """A connection that sends requests and reads answers, by kio's classes."""
 
-    def __init__(self, port: int, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, port: int, timeout_s: float = _TIMEOUT_S, tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="127.0.0.1")
         self._correlation_id = 0
 
     def __enter__(self) -> Client:

@@ -7,7 +7,11 @@ import os
 import resource
 import signal
 import socket
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -135,6 +139,7 @@ def gateway(
         if check:
             _print_check(invocation, store, advertised=str(advertised), config=config, secured=secured)
             return
+        sys.meta_path.insert(0, _WithoutPandas())
         _allow_files(config.max_connections)
         server = Gateway(store, config, advertised, listens_elsewhere=advertised != own, security=secured)
         asyncio.run(_served(server, listening, str(advertised), store.url))
@@ -194,6 +199,18 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Refuses to find pandas.
+
+    Arrow imports pandas with its first array if it finds it. A gateway needs no pandas, and the import takes up to a
+    second, for which the first client would wait.
+    """
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("a gateway does not use pandas", name=fullname)
 
 
 async def _served(gateway: Gateway, listening: socket.socket, address: str, url: str) -> None:

@@ -26,7 +26,7 @@ class MemoryBudget:
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
                     self._give(size)
-                else:
+                elif place in self._waiting:
                     self._waiting.remove(place)
                     self._serve()
                 raise

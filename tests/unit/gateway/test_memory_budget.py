@@ -55,6 +55,21 @@ def test_an_answer_gets_some_memory_at_once() -> None:
     assert budget.free == 800 - 30 - 96 - 84
 
 
+def test_a_request_may_end_just_before_its_memory_is_free() -> None:
+    async def scenario() -> None:
+        budget = MemoryBudget(10)
+        first = await budget.take(10)
+        waiting = asyncio.create_task(budget.take(5))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        first.release()
+        (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError)
+        assert budget.free == 10
+
+    asyncio.run(scenario())
+
+
 @given(st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["keep", "cancel", "shrink", "resize"])), max_size=20))
 def test_no_memory_is_lost_whatever_happens(takes: list[tuple[int, str]]) -> None:
     async def scenario() -> None:

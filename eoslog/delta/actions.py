@@ -17,13 +17,13 @@ from pydantic.alias_generators import to_camel
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import DECODING_ERRORS
 from eoslog.publication.published_file import FileRange
+from eoslog.publication.table_paths import DELTA_PARTITION_COLUMN
 from eoslog.publication.topic_snapshot import table_id
 from eoslog.session.metrics import Published
 from eoslog.state.store_state import Topic
 
-PARTITION_COLUMN = "_partition"
 BASE_OFFSET_COLUMN = "_base_offset"
-PARTITION_COLUMNS = (PARTITION_COLUMN, BASE_OFFSET_COLUMN)
+PARTITION_COLUMNS = (DELTA_PARTITION_COLUMN, BASE_OFFSET_COLUMN)
 """The partition columns of a published topic: the number of the topic-partition, and the offset from which the file's
 stored offset deltas count."""
 
@@ -196,7 +196,7 @@ class DeltaTable:
         """Return the rows of a file of the table; None if its action does not state them."""
         file = self.files[path]
         try:
-            partition = int(file.partition_values[PARTITION_COLUMN] or "")
+            partition = int(file.partition_values[DELTA_PARTITION_COLUMN] or "")
             begin = int(file.partition_values[BASE_OFFSET_COLUMN] or "")
             end = int((file.tags or {})[END_OFFSET_TAG])
             rows = int(json.loads(file.stats or "{}")["numRecords"])

@@ -28,13 +28,13 @@ from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.format.data_file import DECODING_ERRORS
 from eoslog.publication.changes import Change
 from eoslog.publication.table_log import TableLog
+from eoslog.publication.table_paths import DELTA_LOG
 from eoslog.publication.topic_snapshot import TopicSnapshot
 from eoslog.storage.conditional_put import Lost, Unknown, put_next
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 
 _logger = logging.getLogger(__name__)
-DELTA_LOG = "_delta_log"
 LOG_RETENTION_MS = 30 * 24 * 3600 * 1000
 """Old versions of a Delta log are kept for this long (ms). It is Delta's default."""
 _REOPEN_AFTER_MS = 24 * 3600 * 1000

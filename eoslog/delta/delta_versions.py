@@ -9,7 +9,6 @@ from typing import Any
 from eoslog.delta.actions import (
     BASE_OFFSET_COLUMN,
     END_OFFSET_TAG,
-    PARTITION_COLUMN,
     Action,
     AddFile,
     DeltaTable,
@@ -24,6 +23,7 @@ from eoslog.delta.delta_statistics import columns_with_bounds, encode_statistics
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.publication.changes import Change
 from eoslog.publication.published_file import PublishedFile
+from eoslog.publication.table_paths import DELTA_PARTITION_COLUMN
 from eoslog.publication.topic_snapshot import TopicSnapshot, table_id, writer_of
 from eoslog.state.partition_state import NO_SLOT
 
@@ -160,7 +160,7 @@ def _added(file: PublishedFile, change: Change, columns: Collection[str]) -> Add
     return AddFile(
         path=file.path,
         partition_values={
-            PARTITION_COLUMN: str(file.range.partition),
+            DELTA_PARTITION_COLUMN: str(file.range.partition),
             BASE_OFFSET_COLUMN: str(file.range.base_offset),
         },
         size=file.size,

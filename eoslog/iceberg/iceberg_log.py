@@ -47,6 +47,7 @@ from eoslog.iceberg.table_metadata import (
 )
 from eoslog.publication.changes import Change
 from eoslog.publication.table_log import TableLog
+from eoslog.publication.table_paths import ICEBERG, ICEBERG_METADATA
 from eoslog.publication.topic_snapshot import TopicSnapshot, table_id
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.storage.conditional_put import Lost, Unknown, put_next
@@ -55,9 +56,6 @@ from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore,
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-ICEBERG = "__iceberg/"
-"""The directory of all Iceberg tables of a store."""
-METADATA = "metadata/"
 RETENTION_MS = 24 * 3600 * 1000
 """Snapshots, and the objects that no version needs, are kept for this long (ms). The data files of older snapshots may
 be deleted."""
@@ -99,7 +97,7 @@ class IcebergLog(TableLog):
         self._store = store
         self._environment = environment
         self._topic = topic
-        self._directory = f"{ICEBERG}{topic}/{METADATA}"
+        self._directory = f"{ICEBERG}{topic}/{ICEBERG_METADATA}"
         self._location = f"{store.root}/{ICEBERG}{topic}"
         self._files_root = f"{store.root}/{topic}/"
         """The beginning of the paths of all data files."""
@@ -230,7 +228,7 @@ class IcebergLog(TableLog):
 
     def _object_path(self, path: str, name: re.Pattern[str]) -> str | None:
         """Return the path of an object of the log from a path in the table's metadata; None if it is no such object."""
-        directory = f"{self._location}/{METADATA}"
+        directory = f"{self._location}/{ICEBERG_METADATA}"
         found = path.removeprefix(directory)
         return f"{self._directory}{found}" if path.startswith(directory) and name.fullmatch(found) else None
 
@@ -367,7 +365,7 @@ class IcebergLog(TableLog):
             name = f"{self._environment.new_id()}-m{len(objects)}.avro"
             body = encode_manifest(entries, description.table_schema, description.format_version)
             objects.append((f"{self._directory}{name}", body))
-            path = f"{self._location}/{METADATA}{name}"
+            path = f"{self._location}/{ICEBERG_METADATA}{name}"
             file = ManifestFile.of(path, len(body), entries, snapshot_id=snapshot_id, sequence_number=version)
             return Manifest.of(file, entries)
 
@@ -403,7 +401,7 @@ class IcebergLog(TableLog):
             parent_snapshot_id=earlier[-1].snapshot_id if earlier else None,
             sequence_number=version,
             timestamp_ms=max(0, time_ms, before_ms + 1),
-            manifest_list=f"{self._location}/{METADATA}{name}",
+            manifest_list=f"{self._location}/{ICEBERG_METADATA}{name}",
             schema_id=description.table_schema["schema-id"],
             first_row_id=first_row_id,
             added_rows=added_rows,
@@ -495,7 +493,7 @@ class IcebergLog(TableLog):
             return True
 
         def point(version: int) -> None:
-            metadata_location = f"{self._location}/{METADATA}v{version}.metadata.json"
+            metadata_location = f"{self._location}/{ICEBERG_METADATA}v{version}.metadata.json"
             self._environment.uninterrupted(
                 lambda: catalog.point(self._topic, location=self._location, metadata_location=metadata_location)
             )

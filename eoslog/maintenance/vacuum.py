@@ -26,15 +26,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from eoslog.delta.actions import PARTITION_COLUMN
-from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, InvalidRequest, StorageFull
 from eoslog.format.checked_files import check_file, read_file
 from eoslog.format.segment_index import batches_of_index
-from eoslog.iceberg.iceberg_log import ICEBERG, METADATA
 from eoslog.log.slots import SLOTS, slot_of, slot_path
 from eoslog.maintenance.known_tables import KnownTables
 from eoslog.maintenance.publication import Publisher
+from eoslog.publication.table_paths import DELTA_LOG, DELTA_PARTITION_COLUMN, ICEBERG, ICEBERG_METADATA
 from eoslog.session.heartbeats import forgotten_heartbeats
 from eoslog.session.session import Session
 from eoslog.state.draft import AppendEntry
@@ -128,7 +126,7 @@ def vacuum(
             topic, _, rest = info.path.partition("/")
             if rest.startswith(f"{DELTA_LOG}/"):
                 logs.setdefault((topic, "delta"), []).append(info)
-            elif rest.startswith(f"{PARTITION_COLUMN}=") and topic in topics and old:
+            elif rest.startswith(f"{DELTA_PARTITION_COLUMN}=") and topic in topics and old:
                 # A Delta writer uploads its files before its version is refused. No entry can name a file there.
                 refused.append(info.path)
                 report.bytes += info.size
@@ -140,7 +138,7 @@ def vacuum(
         report.bytes += info.size
     for info in store.list(ICEBERG):
         topic, _, rest = info.path.removeprefix(ICEBERG).partition("/")
-        if rest.startswith(METADATA):
+        if rest.startswith(ICEBERG_METADATA):
             logs.setdefault((topic, "iceberg"), []).append(info)
         elif topic in topics and info.last_modified_ms < horizon_ms:
             # Only another program puts data files there. The next version after its own does not name them.

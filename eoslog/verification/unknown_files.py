@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
-from eoslog.delta.actions import PARTITION_COLUMN
-from eoslog.delta.delta_log import DELTA_LOG
-from eoslog.iceberg.iceberg_log import ICEBERG, METADATA
 from eoslog.log.append_client import APPEND_KEY_PATH
 from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of
+from eoslog.publication.table_paths import DELTA_LOG, DELTA_PARTITION_COLUMN, ICEBERG, ICEBERG_METADATA
 from eoslog.session.description import COPY_DIRECTORY, DESCRIPTION_PATH
 from eoslog.state.entry_fields import SHARED_OBJECT, SHARED_OBJECTS, shared_object_time_ms
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
@@ -26,8 +24,8 @@ LEFTOVER_AGE_MS = 24 * 3600 * 1000
 """Temporary files are removed when they are older than this (ms)."""
 
 _DELTA = re.compile(rf"[^/]+/{DELTA_LOG}/.+")
-_ICEBERG = re.compile(rf"{ICEBERG}[^/]+/{METADATA}.+")
-_REFUSED = re.compile(rf"(?:([^/]+)/{PARTITION_COLUMN}=|{ICEBERG}([^/]+)/).+")
+_ICEBERG = re.compile(rf"{ICEBERG}[^/]+/{ICEBERG_METADATA}.+")
+_REFUSED = re.compile(rf"(?:([^/]+)/{DELTA_PARTITION_COLUMN}=|{ICEBERG}([^/]+)/).+")
 """Files of other writers of a topic's tables. Delta's upload files before their version is refused."""
 _DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
 _HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
@@ -112,7 +110,7 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
         elif _ICEBERG.fullmatch(path) or (_DELTA.fullmatch(path) and not path.startswith(("__", "."))):
             continue
         elif (written := _REFUSED.fullmatch(path)) is not None and (topic := written[1] or written[2]) in topics:
-            prefix = f"{topic}/{PARTITION_COLUMN}=" if written[1] else f"{ICEBERG}{topic}/"
+            prefix = f"{topic}/{DELTA_PARTITION_COLUMN}=" if written[1] else f"{ICEBERG}{topic}/"
             refused.setdefault((prefix, topic), Unreferenced()).add(info, now_ms)
         else:
             unknown.add(path)

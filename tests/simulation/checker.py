@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import astuple
 from typing import Any
 
-from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.maintenance.segment_rewriting import read_aborted
 from eoslog.maintenance.vacuum import referenced_files
+from eoslog.publication.table_paths import DELTA_LOG
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from eoslog.verification.findings import Severity

@@ -9,6 +9,8 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start many processes. Each of them would compile the library anew if the shell forbids to keep what was compiled.
 unexport PYTHONDONTWRITEBYTECODE
+# NumPy's algebra, which nothing here uses, starts threads in each process. They spin for 70 ms before they sleep.
+export OPENBLAS_NUM_THREADS := 1
 
 INSTALLED := $(VENV)/.installed
 # Python 3.12 and later measure coverage at a small cost.

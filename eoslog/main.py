@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +18,7 @@ from eoslog.errors import CorruptRecord, EosLogError
 
 _ERROR = 1
 _INTERRUPTED = 130
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 # A command's module is imported when the command is chosen, so that the help and the completion of commands answer at
@@ -272,7 +275,14 @@ def main() -> None:
     """Run the command."""
     # This library logs all that it tried. Without a handler, Python would print that before the one line of the error.
     logging.getLogger("azure.identity").addHandler(logging.NullHandler())
-    cli(prog_name="eoslog")
+    # NumPy's algebra, which no command uses, would start threads. They spin before they sleep.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Imported modules are no garbage. By default the collector looks through them dozens of times and at the exit.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    try:
+        cli(prog_name="eoslog")
+    finally:
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: of a store, of this process's requests and appends, and of a coordinator.
+"""Metrics for Prometheus: of a store, of this process's requests and appends, of a coordinator, and of a gateway.
 
 The module needs prometheus-client (the extra ``prometheus``). As Prometheus recommends, durations are in seconds and
 sizes in bytes.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
@@ -26,11 +26,17 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from eoslog.errors import EosLogError
+from eoslog.gateway.gateway_counts import GatewayMetrics
 from eoslog.maintenance.coordinator import StepReport
 from eoslog.session.metrics import StoreMetrics
 from eoslog.state.names import TopicPartition
-from eoslog.storage.object_store import BOUNDS_NS, RequestTimes
+from eoslog.storage.object_store import BOUNDS_NS, Histogram
 from eoslog.store import Store
+
+if TYPE_CHECKING:
+    # They need the packages of the extra ``gateway``.
+    from eoslog.gateway.gateway_health import GatewayHealth
+    from eoslog.gateway.server import Gateway
 
 _logger = logging.getLogger(__name__)
 _MS = 1_000
@@ -80,15 +86,13 @@ class _Families:
             family.add_metric([self._url, *label_values], value)
         return family
 
-    def histograms(self, times: RequestTimes) -> Metric:
-        """Return the durations of requests to the object store."""
-        family = HistogramMetricFamily(
-            "eoslog_request_seconds", "The time until the object store's answers.", labels=["store", "verb"]
-        )
+    def histograms(self, name: str, text: str, label: str, times: Mapping[str, Histogram]) -> Metric:
+        """Return a metric with a histogram of durations for each value of a label."""
+        family = HistogramMetricFamily(f"eoslog_{name}", text, labels=["store", label])
         bounds = [*(str(bound_ns / _NS) for bound_ns in BOUNDS_NS), "+Inf"]
-        for verb, found in times.by_verb().items():
+        for label_value, found in times.items():
             buckets = list(zip(bounds, accumulate(found.counts), strict=True))
-            family.add_metric([self._url, verb], buckets, found.total_ns / _NS)
+            family.add_metric([self._url, label_value], buckets, found.total_ns / _NS)
         return family
 
     def summaries(self, name: str, text: str, label: str, values: Mapping[str, tuple[int, float]]) -> Metric:
@@ -207,7 +211,8 @@ def _of_store(families: _Families, found: StoreMetrics) -> Iterator[Metric]:
 
 def _of_process(families: _Families, store: Store) -> Iterator[Metric]:
     yield families.counts("requests", "Requests to the object store.", ["verb"], _keyed(store.requests))
-    yield families.histograms(store.object_store.request_times)
+    text = "The time until the object store's answers."
+    yield families.histograms("request_seconds", text, "verb", store.object_store.request_times.by_verb())
     counts = store.log.appender.counts.as_dict()
     waited_ms = counts.pop("waited_ms")
     yield families.counts("appends", "Appends to the log, by kind.", ["kind"], _keyed(counts))
@@ -249,6 +254,21 @@ class _StepRuns:
     """The end of the last run, by the monotonic clock; None if none has run yet."""
     error: Exception | None = None
     """The error of the last run."""
+
+
+class Health(Protocol):
+    """What a process tells the probes."""
+
+    @property
+    def dead(self) -> str:
+        """The reason why the process should be started again; empty if it lives."""
+
+    @property
+    def unready(self) -> str:
+        """The reason why the process is not ready; empty if it is."""
+
+    def last_results(self) -> str:
+        """Return further lines for ``/readyz``."""
 
 
 class CoordinatorMetrics(Collector):
@@ -320,6 +340,11 @@ class CoordinatorMetrics(Collector):
         return self._families.gauges(f"coordinator_step_{name}", text, ["step"], values)
 
     @property
+    def dead(self) -> str:
+        """Empty: a coordinator that answers lives."""
+        return ""
+
+    @property
     def unready(self) -> str:
         """The reason why the coordinator is not ready; empty if each step that has run succeeded the last time."""
         if all(step.end_ms is None for step in self._steps.values()):
@@ -342,6 +367,79 @@ def _last_result(step: _StepRuns, now_ms: int) -> str:
     # Anybody who can connect reads this. Only the errors of eoslog are known to name no row and no credential.
     reason = str(step.error) if isinstance(step.error, EosLogError) else type(step.error).__name__
     return f"failed {ago}: {reason}"
+
+
+class GatewayCollector(Collector):
+    """The metrics of a gateway, and of the requests and appends of its process."""
+
+    def __init__(self, store: Store, gateway: Gateway, health: GatewayHealth) -> None:
+        self._store = store
+        self._families = _Families(store)
+        self._gateway = gateway
+        self._health = health
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, as ``StoreCollector`` does."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics. They do not have the state of the store, so that many gateways cost little."""
+        families = self._families
+        yield families.gauge("up", _UP, not self._health.silence)
+        yield families.gauge("gateway_ready", "1 if clients should connect.", not self._health.unready)
+        yield from _of_gateway(families, self._gateway.metrics())
+        yield from _of_process(families, self._store)
+
+
+def _of_gateway(families: _Families, found: GatewayMetrics) -> Iterator[Metric]:
+    counts = found.counts
+    yield families.counts(
+        "gateway_requests",
+        "Requests of clients, by type and by the first error in the answer.",
+        ["api", "outcome"],
+        counts.requests.copy(),
+    )
+    text = "The time from the last byte of a request to its answer. That of a fetch includes its wait for rows."
+    yield families.histograms(
+        "gateway_request_seconds",
+        text,
+        "api",
+        {name: times for name, times in counts.request_times.by_verb().items() if any(times.counts)},
+    )
+    text = "The time that a produced batch waits, and the times of the upload and the append of a record's batches."
+    yield families.histograms("gateway_batch_seconds", text, "step", counts.batch_times.by_verb())
+    for name, text, count in (
+        ("bytes_in", "The size of requests of clients.", counts.bytes_in),
+        ("bytes_out", "The size of answers.", counts.bytes_out),
+        ("rows_in", "Rows that clients produced.", counts.rows_in),
+        ("batches_in", "Batches that clients produced.", counts.batches_in),
+        ("rows_out", "Rows that clients fetched.", counts.rows_out),
+        ("batches_out", "Batches that clients fetched.", counts.batches_out),
+        ("appends", "Records of the log that the gateway appended for produced batches.", counts.appends),
+        ("refused_connections", "Connections that the gateway closed because it had too many.", counts.refused),
+        ("malformed_requests", "Connections that the gateway closed because of unreadable bytes.", counts.malformed),
+        ("rebalances", "Generations of groups that the gateway began.", found.rebalances),
+        ("aborted_transactions", "Overdue transactions that the process aborted.", found.aborted_transactions),
+    ):
+        yield families.counts(f"gateway_{name}", text, [], {(): count})
+    lookups = {"hit": found.cache_hits, "miss": found.cache_misses}
+    yield families.counts("gateway_cache_lookups", "Lookups of batches for fetches.", ["outcome"], _keyed(lookups))
+    for name, text, value in (
+        ("connections", "Connections of clients.", found.connections),
+        (
+            "connections_limit",
+            "The number of connections from which on the gateway refuses more.",
+            found.most_connections,
+        ),
+        ("waiting_batches", "Produced batches that are not in the log yet.", found.waiting_batches),
+        ("groups", "Groups that the gateway coordinates.", found.groups),
+        ("group_members", "Members of these groups.", found.group_members),
+    ):
+        yield families.gauge(f"gateway_{name}", text, value)
+    memory = found.memory
+    used, limits = ({use: both[index] for use, both in memory.items()} for index in (0, 1))
+    yield families.gauges("gateway_memory_bytes", "The memory that is in use.", ["use"], _keyed(used))
+    yield families.gauges("gateway_memory_limit_bytes", "The limits of the memory.", ["use"], _keyed(limits))
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -388,10 +486,26 @@ def serve(
     Raises:
         OSError: the port is taken.
     """
-    registry = CollectorRegistry()
-    registry.register(StoreCollector(store))
     coordinator = CoordinatorMetrics(store, intervals_ms)
-    registry.register(coordinator)
+    return _serve(address, port, [StoreCollector(store), coordinator], coordinator), coordinator.observe
+
+
+def serve_gateway(store: Store, address: str, port: int, gateway: Gateway, health: GatewayHealth) -> int:
+    """Serve the metrics and the health of a gateway over HTTP, in a thread of this process. Return the port.
+
+    Args:
+        port: 0 takes a free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    return _serve(address, port, [GatewayCollector(store, gateway, health)], health)
+
+
+def _serve(address: str, port: int, collectors: Iterable[Collector], health: Health) -> int:
+    registry = CollectorRegistry()
+    for each in collectors:
+        registry.register(each)
     metrics: Any = make_wsgi_app(registry)
 
     def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -399,17 +513,24 @@ def serve(
             case "/metrics":
                 return metrics(environ, start_response)  # type: ignore[no-any-return]
             case "/livez":
-                status, body = "200 OK", b"alive\n"
+                status, body = _answer("alive", health.dead)
             case "/readyz":
-                unready = coordinator.unready
-                status = "503 Service Unavailable" if unready else "200 OK"
-                head = f"not ready: {unready}" if unready else "ready"
-                body = f"{head}\n{coordinator.last_results()}".encode()
+                status, body = _answer("ready", health.unready)
+                body += health.last_results()
             case _:
-                status, body = "404 Not Found", b"there are /metrics, /livez and /readyz\n"
+                status, body = "404 Not Found", "there are /metrics, /livez and /readyz\n"
         start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [body]
+        return [body.encode()]
 
     server = make_server(address, port, application, server_class=_Server, handler_class=_Handler)
     Thread(target=server.serve_forever, name="eoslog-metrics", daemon=True).start()
-    return server.server_port, coordinator.observe
+    return server.server_port
+
+
+def _answer(state: str, missing: str) -> tuple[str, str]:
+    """Return the status and the text of the answer to a probe.
+
+    Args:
+        missing: the reason why the process does not have the state; empty if it has it.
+    """
+    return ("503 Service Unavailable", f"not {state}: {missing}\n") if missing else ("200 OK", f"{state}\n")

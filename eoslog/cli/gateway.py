@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 import eoslog
+from eoslog.cli.metrics_options import metrics_options, prometheus_metrics, serve_metrics
 from eoslog.cli.options import COUNT, NATURAL, Command, Invocation, parsed, pass_invocation
 from eoslog.cli.rendering import Columns
 
@@ -56,7 +58,7 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     "--linger-ms",
     type=NATURAL,
     metavar="MS",
-    help="How long batches wait for others while some are appended. Default: 5, on clouds 50.",
+    help="How long batches wait for others while some are appended, at most 10000. Default: 5, on clouds 50.",
 )
 @click.option("--auto-create-topics", is_flag=True, help="Create a topic when a client asks for one that is missing.")
 @click.option(
@@ -82,6 +84,7 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     help="The certificate for TLS, and those of its issuers (PEM). A new one is used without a restart.",
 )
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of the certificate (PEM).")
+@metrics_options
 @click.option("--check", is_flag=True, help="Only check the store and the address, and show the settings for clients.")
 @pass_invocation
 def gateway(
@@ -94,6 +97,8 @@ def gateway(
     group_initial_rebalance_delay_ms: int,
     tls_certificate: Path | None,
     tls_key: Path | None,
+    metrics_port: int | None,
+    metrics_address: str,
     check: bool,
 ) -> None:
     """Serve Kafka's clients in front of the store.
@@ -104,7 +109,12 @@ def gateway(
     """
     try:
         from eoslog.gateway.addresses import Address
-        from eoslog.gateway.gateway_config import DISK_LINGER_MS, OBJECT_STORE_LINGER_MS, GatewayConfig
+        from eoslog.gateway.gateway_config import (
+            DISK_LINGER_MS,
+            LONGEST_LINGER_MS,
+            OBJECT_STORE_LINGER_MS,
+            GatewayConfig,
+        )
         from eoslog.gateway.security import security
         from eoslog.gateway.server import Gateway, listening_socket
     except ModuleNotFoundError as error:
@@ -116,6 +126,14 @@ def gateway(
             "Clients cannot connect to port 0. Give the port that they use.", param_hint="--advertise"
         )
     secured = security(tls_certificate=tls_certificate, tls_key=tls_key)
+    if linger_ms is not None and linger_ms > LONGEST_LINGER_MS:
+        raise click.BadParameter(
+            f"{linger_ms} ms are too long: requests of clients would time out. Give at most {LONGEST_LINGER_MS}.",
+            param_hint="--linger-ms",
+        )
+    if metrics_port is not None:
+        # Without the package the gateway does not start.
+        prometheus_metrics()
     store = invocation.store()
     store.read(lambda state, slot: None)
     if linger_ms is None:
@@ -136,17 +154,46 @@ def gateway(
     with listening:
         own = Address(listen[0], listening.getsockname()[1])
         advertised = Address(*advertise) if advertise else own
+        metrics = None if metrics_port is None else (metrics_address, metrics_port)
         if check:
+            if metrics is not None:
+                serve_metrics(*metrics, lambda: (_checked_port(*metrics), None))
             _print_check(invocation, store, advertised=str(advertised), config=config, secured=secured)
             return
         sys.meta_path.insert(0, _WithoutPandas())
         _allow_files(config.max_connections)
         server = Gateway(store, config, advertised, listens_elsewhere=advertised != own, security=secured)
-        asyncio.run(_served(server, listening, str(advertised), store.url))
+        asyncio.run(_served(server, listening, str(advertised), store, metrics=metrics))
 
 
+class _Client(NamedTuple):
+    client: str
+    settings: str
+
+
+CLIENTS = (
+    _Client("Java, Kafka 4.3", "none; group.protocol stays classic"),
+    _Client("librdkafka, confluent-kafka", "consumers need a group.id; group.protocol stays classic"),
+    _Client("kafka-python, aiokafka, franz-go", "none"),
+    _Client(
+        "Kafka Connect 4.3",
+        "exactly.once.source.support=enabled, and consumer.isolation.level=read_committed for sinks",
+    ),
+    _Client(
+        "Spark's Kafka connector",
+        "kafka.isolation.level=read_committed; it assigns partitions, and its offsets are in its checkpoint",
+    ),
+)
+"""The settings of clients beside ``bootstrap.servers``."""
+_CLIENTS = Columns("Client Settings")
 _VERSIONS = Columns("Api MinVersion MaxVersion")
 _TOPICS = Columns("Topic Partitions IsServed")
+
+
+def _checked_port(address: str, port: int) -> int:
+    with socket.create_server((address, port)) as server:
+        found: int = server.getsockname()[1]
+        return found
 
 
 def _print_check(
@@ -164,13 +211,19 @@ def _print_check(
             "security.protocol": secured.protocol,
             "enable.idempotence": "true or false",
             "transactional.id": "any",
+            "isolation.level": "read_committed leaves out rows of open and aborted transactions",
             "group.id": "any; all clients of a group use the same gateway",
             "LingerMs": config.linger_ms,
             "AutoCreateTopics": config.auto_create_topics,
+            "DefaultPartitions": config.default_partitions,
+            "GroupInitialRebalanceDelayMs": config.group_initial_rebalance_delay_ms,
         },
+        clients=[_CLIENTS.of(each) for each in CLIENTS],
+        # The versions would be a screen of their own.
         apis=[
             _VERSIONS.of(_Offered(key.name.lower(), versions.start, versions.stop - 1))
             for key, versions in VERSIONS.items()
+            if invocation.as_json or invocation.wide
         ],
         topics=[
             _TOPICS.of(_Served(topic.topic, topic.partitions, topic.topic_schema.kind == "records")) for topic in topics
@@ -213,13 +266,20 @@ class _WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("a gateway does not use pandas", name=fullname)
 
 
-async def _served(gateway: Gateway, listening: socket.socket, address: str, url: str) -> None:
+async def _served(
+    gateway: Gateway, listening: socket.socket, address: str, store: eoslog.Store, *, metrics: tuple[str, int] | None
+) -> None:
+    if metrics is not None:
+        from eoslog.gateway.gateway_health import GatewayHealth
+
+        serve = partial(prometheus_metrics().serve_gateway, store, *metrics, gateway, GatewayHealth(store, gateway))
+        serve_metrics(*metrics, lambda: (serve(), None))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
     def ready() -> None:
-        click.echo(f"serving {url} to Kafka's clients: {address}; SIGTERM or Ctrl-C ends it", err=True)
+        click.echo(f"serving {store.url} to Kafka's clients: {address}; SIGTERM or Ctrl-C ends it", err=True)
 
     await gateway.run(listening, ready, stop)

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from operator import itemgetter
 from types import FrameType
 from typing import Any
@@ -16,6 +17,7 @@ import click
 
 from eoslog.admin.transaction_descriptions import count_transactional_ids
 from eoslog.cli import completion
+from eoslog.cli.metrics_options import metrics_options, prometheus_metrics, serve_metrics
 from eoslog.cli.options import (
     COUNT,
     NATURAL,
@@ -123,7 +125,7 @@ def metrics(invocation: Invocation, prometheus: bool) -> None:
     them in a process that runs, such as `coordinator --metrics-port`.
     """
     if prometheus:
-        click.echo(_prometheus().exposition(invocation.store()), nl=False)
+        click.echo(prometheus_metrics().exposition(invocation.store()), nl=False)
         return
     found = invocation.store().metrics()
     columns = Columns(
@@ -434,18 +436,6 @@ def _interval(text: str) -> tuple[str, int]:
 
 
 _INTERVAL = parsed(_interval, "STEP=SECONDS")
-_PORT = click.IntRange(0, 65_535)
-
-
-def _prometheus() -> Any:
-    """Return the module of metrics for Prometheus. Its library is optional."""
-    try:
-        import eoslog.prometheus
-    except ModuleNotFoundError:
-        raise click.UsageError(
-            "Metrics for Prometheus need the package prometheus-client. Install it: pip install prometheus-client"
-        ) from None
-    return eoslog.prometheus
 
 
 @click.command(cls=Command, examples=["", "--once", "--interval vacuum=3600 --without delete-old-slots --json"])
@@ -453,14 +443,7 @@ def _prometheus() -> Any:
 @click.option("--step", type=_STEP, metavar="STEP", multiple=True, help="Only this step. May be repeated.")
 @click.option("--without", type=_STEP, metavar="STEP", multiple=True, help="Not this step. May be repeated.")
 @click.option("--interval", type=_INTERVAL, metavar="STEP=SECONDS", multiple=True, help="How often a step runs.")
-@click.option("--metrics-port", type=_PORT, metavar="PORT", help="Serve /metrics, /livez and /readyz over HTTP.")
-@click.option(
-    "--metrics-address",
-    metavar="ADDRESS",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address of --metrics-port.",
-)
+@metrics_options
 @click.option("--append-listen", metavar="HOST:PORT", help="Append for writers on all hosts.")
 @click.option("--advertise", metavar="HOST:PORT", help="Where writers reach --append-listen.")
 @click.option("--append-certificate", metavar="FILE", help="The TLS certificate of --append-listen (PEM).")
@@ -516,14 +499,9 @@ def coordinator(
 
     observe: Callable[[StepReport], None] | None = None
     if metrics_port is not None:
-        try:
-            chosen_ms = {name: intervals_ms[name] for name in steps}
-            port, observe = _prometheus().serve(store, metrics_address, metrics_port, chosen_ms)
-        except OSError as error:
-            raise click.UsageError(
-                f"{metrics_address}:{metrics_port} cannot be used: {error}. Choose another."
-            ) from None
-        click.echo(f"metrics: http://{metrics_address}:{port}/metrics", err=True)
+        chosen_ms = {name: intervals_ms[name] for name in steps}
+        serve = partial(prometheus_metrics().serve, store, metrics_address, metrics_port, chosen_ms)
+        observe = serve_metrics(metrics_address, metrics_port, serve)
 
     def report(found: StepReport) -> None:
         if observe is not None:

@@ -31,10 +31,12 @@ class BatchCache:
     """Recent batches by the offset at which a fetch finds them. The least recently used ones are dropped."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
+        self.most_bytes = most_bytes
+        self.bytes = 0
         self._batches: OrderedDict[tuple[PartitionVersion, IsolationLevel | None, int], EncodedBatch] = OrderedDict()
         self._lock = Lock()
+        self.hits = 0
+        self.misses = 0
 
     def get(self, partition: PartitionVersion, isolation: IsolationLevel, offset: int) -> EncodedBatch | None:
         with self._lock:
@@ -42,7 +44,9 @@ class BatchCache:
                 found = self._batches.get((partition, level, offset))
                 if found is not None:
                     self._batches.move_to_end((partition, level, offset))
+                    self.hits += 1
                     return found
+            self.misses += 1
             return None
 
     def put(
@@ -55,11 +59,11 @@ class BatchCache:
         """
         with self._lock:
             before = self._batches.pop((partition, isolation, offset), None)
-            self._bytes += _size(batch) - (0 if before is None else _size(before))
+            self.bytes += _size(batch) - (0 if before is None else _size(before))
             self._batches[partition, isolation, offset] = batch
-            while self._bytes > self._most_bytes:
+            while self.bytes > self.most_bytes:
                 _, dropped = self._batches.popitem(last=False)
-                self._bytes -= _size(dropped)
+                self.bytes -= _size(dropped)
 
 
 def _size(batch: EncodedBatch) -> int:

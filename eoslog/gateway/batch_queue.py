@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from eoslog.errors import EosLogError, RetriableError, StoreUnavailable
 from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.gateway_counts import APPEND, UPLOAD, WAIT, GatewayCounts
 from eoslog.gateway.own_producer import OwnProducer, is_lost
 from eoslog.producer.producer_batches import (
     MOST_BATCHES,
@@ -25,7 +26,7 @@ from eoslog.producer.producer_batches import (
     upload_many,
 )
 from eoslog.session.session import Session
-from eoslog.state.append_requests import AppendedRows
+from eoslog.state.append_requests import AppendedRows, DuplicateRows
 from eoslog.storage.environment import Backoff
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ class _Waiting:
     is_own: bool
     """True if the client gave no producer id, so that the gateway's own producer writes it."""
     bytes: int
+    began_ns: int
+    """The time at which the batch came into the queue."""
     answer: asyncio.Future[AppendedRows | EosLogError]
 
 
@@ -51,7 +54,13 @@ class BatchQueue:
     """Appends batches in the order of their arrival."""
 
     def __init__(
-        self, store: Session, config: GatewayConfig, *, executor: Executor, appended: Callable[[], object]
+        self,
+        store: Session,
+        config: GatewayConfig,
+        *,
+        counts: GatewayCounts,
+        executor: Executor,
+        appended: Callable[[], object],
     ) -> None:
         """
         Args:
@@ -59,6 +68,7 @@ class BatchQueue:
         """
         self._store = store
         self._config = config
+        self._counts = counts
         self._executor = executor
         self._appended = appended
         self._own = OwnProducer(store)
@@ -81,7 +91,7 @@ class BatchQueue:
         answer: asyncio.Future[AppendedRows | EosLogError] = asyncio.get_running_loop().create_future()
         self._pending.add(answer)
         answer.add_done_callback(self._pending.discard)
-        self._waiting.append(_Waiting(batch, is_own, size, answer))
+        self._waiting.append(_Waiting(batch, is_own, size, self._counts.now_ns(), answer))
         self._has_waiting.set()
         return answer
 
@@ -96,6 +106,11 @@ class BatchQueue:
         if self._pending:
             await asyncio.wait(list(self._pending), timeout=timeout_s)
 
+    @property
+    def waiting(self) -> int:
+        """The number of batches that have no answer yet."""
+        return len(self._pending)
+
     async def _upload_all(self) -> None:
         while True:
             await self._has_waiting.wait()
@@ -105,9 +120,13 @@ class BatchQueue:
             await self._has_room.wait()
             group = self._next_group()
             self._count_groups(1)
+            began_ns = self._counts.now_ns()
+            for waiting in group:
+                self._counts.batch_times.add(WAIT, began_ns - waiting.began_ns)
             batches = [each.batch for each in group]
             upload = partial(upload_many, self._store, batches)
             found = await self._outcomes(len(group), partial(self._repeated, upload))
+            self._counts.batch_times.add(UPLOAD, self._counts.now_ns() - began_ns)
             uploaded = [
                 (waiting, each) for waiting, each in zip(group, found, strict=True) if isinstance(each, UploadedBatch)
             ]
@@ -142,7 +161,10 @@ class BatchQueue:
         while True:
             group, uploaded = await self._uploaded.get()
             is_own = [each.is_own for each in group]
+            began_ns = self._counts.now_ns()
             answers = await self._outcomes(len(group), partial(self._append, uploaded, is_own))
+            self._counts.batch_times.add(APPEND, self._counts.now_ns() - began_ns)
+            self._counts.appended([each.record_count for each in answers if _is_new(each)])
             self._store.environment.reached("gateway.batches.appended")
             self._count_groups(-1)
             for waiting, answer in zip(group, answers, strict=True):
@@ -210,6 +232,10 @@ class BatchQueue:
                     raise
                 _logger.warning("%s: batches are not appended yet: %s", self._store.url, error)
                 environment.sleep_ms(pause_ms)
+
+
+def _is_new(answer: AppendedRows | EosLogError) -> TypeGuard[AppendedRows]:
+    return isinstance(answer, AppendedRows) and not isinstance(answer, DuplicateRows)
 
 
 def _settle(waiting: _Waiting, answer: AppendedRows | EosLogError) -> None:

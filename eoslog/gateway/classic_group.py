@@ -107,6 +107,10 @@ class ClassicGroup:
         return not self._members and not self._members.pending
 
     @property
+    def member_count(self) -> int:
+        return len(self._members)
+
+    @property
     def size(self) -> int:
         """Return about how many bytes of memory the members take, and the member ids that no client has used yet."""
         return self._members.size

@@ -15,7 +15,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kio.schema.errors import ErrorCode
+
 from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.gateway_counts import GatewayCounts
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.protocol import ApiKey, Request, UnsupportedRequest, decode_request
 from eoslog.gateway.request_decoder import MalformedRequest
@@ -40,6 +43,9 @@ class Handlers:
 class _Waiting(NamedTuple):
     """A request that waits for its answer."""
 
+    request: Request
+    began_ns: int
+    """The time at which the request was read."""
     answer: Awaitable[tuple[bytes | None, Lease | None]]
     lease: Lease | None
     """The memory of the request."""
@@ -58,6 +64,7 @@ class Connection:
         writer: asyncio.StreamWriter,
         *,
         config: GatewayConfig,
+        counts: GatewayCounts,
         budget: MemoryBudget,
         handlers: Handlers,
     ) -> None:
@@ -68,6 +75,7 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._config = config
+        self._counts = counts
         self._budget = budget
         self._handlers = handlers
         self._answers: asyncio.Queue[_Waiting] = asyncio.Queue(config.max_in_flight)
@@ -111,10 +119,13 @@ class Connection:
     async def _read_one(self) -> None:
         """Read a request, and have it answered after the earlier ones."""
         frame, lease = await self._next_frame()
+        began_ns = self._counts.now_ns()
+        self._counts.bytes_in += _SIZE.size + len(frame)
         try:
             try:
                 request = decode_request(frame, self._client_host)
             except (MalformedRequest, UnsupportedRequest) as error:
+                self._counts.malformed += 1
                 raise self._refusal(str(error)) from None
             is_produce = request.api.key is ApiKey.PRODUCE
             if not (is_produce and self._only_produced):
@@ -125,7 +136,7 @@ class Connection:
                 answer = _without_lease(await self._handlers.produce(request))
             else:
                 answer = self._handlers.other(request)
-            waiting = _Waiting(answer, lease)
+            waiting = _Waiting(request, began_ns, answer, lease)
             try:
                 await self._answers.put(waiting)
             except BaseException:
@@ -186,8 +197,9 @@ class Connection:
         waiting = await self._answers.get()
         lease: Lease | None = None
         try:
-            answer, lease = await waiting.answer
+            answer, lease = await self._answer(waiting)
             if answer is not None:
+                self._counts.bytes_out += len(answer)
                 self._writer.write(answer)
                 async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
                     await self._writer.drain()
@@ -200,6 +212,18 @@ class Connection:
                     each.release()
             # Also after an error: ``finish`` waits for all requests that were read.
             self._answers.task_done()
+
+    async def _answer(self, waiting: _Waiting) -> tuple[bytes | None, Lease | None]:
+        """Wait for an answer, and count it."""
+        request = waiting.request
+        try:
+            answer = await waiting.answer
+        except Exception:
+            code = request.outcome or ErrorCode.unknown_server_error
+            self._counts.ended(request.api.name, code.name.upper(), waiting.began_ns)
+            raise
+        self._counts.ended(request.api.name, request.outcome.name.upper(), waiting.began_ns)
+        return answer
 
     def _refusal(self, reason: str) -> _Closed:
         _logger.warning("%s is disconnected: %s", self._peer, reason)

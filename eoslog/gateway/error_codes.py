@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
 from kio.schema.errors import ErrorCode
 
 from eoslog import errors
@@ -57,6 +61,42 @@ BATCH_CODES: dict[type[BatchError], ErrorCode] = {
     UnsupportedBatch: ErrorCode.unsupported_for_message_format,
 }
 """Only the first one is retriable: a client repeats the batch."""
+
+
+def first_error(answer: Any) -> ErrorCode:
+    """Return the first error in an answer or in a part of it; ``none`` if there is no error."""
+    kind: Any = type(answer)
+    codes, parts = _fields_with_codes(kind)
+    for name in codes:
+        code: ErrorCode = getattr(answer, name)
+        if code is not ErrorCode.none:
+            return code
+    for name in parts:
+        for part in getattr(answer, name) or ():
+            code = first_error(part)
+            if code is not ErrorCode.none:
+                return code
+    return ErrorCode.none
+
+
+@cache
+def _fields_with_codes(kind: Any) -> tuple[list[str], list[str]]:
+    """Return the fields of an answer's class with an error code, and those with parts that have error codes."""
+    if not is_dataclass(kind):
+        return [], []
+    codes, parts = [], []
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        if hints[field.name] is ErrorCode:
+            codes.append(field.name)
+        elif any(any(_fields_with_codes(part)) for part in _members(hints[field.name])):
+            parts.append(field.name)
+    return codes, parts
+
+
+def _members(hint: Any) -> set[Any]:
+    """Return a type, and the types of which it consists."""
+    return {hint}.union(*map(_members, get_args(hint)))
 
 
 def error_code(error: EosLogError) -> ErrorCode:

@@ -16,11 +16,12 @@ from eoslog.errors import EosLogError, OffsetOutOfRange
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, stored_schema
 from eoslog.gateway.batch_cache import BatchCache, EncodedBatch, PartitionVersion
 from eoslog.gateway.error_codes import error_code
+from eoslog.gateway.gateway_counts import GatewayCounts
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.log_follower import LogFollower
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.protocol import Request
-from eoslog.gateway.record_batches import control_batch, encode
+from eoslog.gateway.record_batches import control_batch, encode, row_count
 from eoslog.read.columns import RECORD_COLUMNS
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import ReadPlanner
@@ -183,6 +184,7 @@ class Fetch:
         store: Session,
         topics: KnownTopics,
         *,
+        counts: GatewayCounts,
         cache: BatchCache,
         follower: LogFollower,
         answers: MemoryBudget,
@@ -195,6 +197,7 @@ class Fetch:
         """
         self._store = store
         self._topics = topics
+        self._counts = counts
         self._follower = follower
         self._answers = answers
         self._executor = executor
@@ -225,6 +228,7 @@ class Fetch:
                 size = sum(len(batch) for parts in fetched for each in parts for batch in each.batches)
                 failed = any(each.code is not ErrorCode.none for parts in fetched for each in parts)
                 if failed or size >= max(message.min_bytes, 1) or loop.time() >= deadline:
+                    self._count(fetched)
                     await lease.resize(size)
                     return self._encoded(request, fetched, isolation), lease
                 lease.release()
@@ -233,6 +237,11 @@ class Fetch:
                 seen = None
                 continue
             await self._follower.wait(change, left, held_back=any(each is not None and each[1] for each in ends))
+
+    def _count(self, fetched: list[list[_Fetched]]) -> None:
+        rows = [row_count(batch) for parts in fetched for each in parts for batch in each.batches]
+        self._counts.batches_out += len(rows)
+        self._counts.rows_out += sum(rows)
 
     def _ends(self, message: Any, isolation: IsolationLevel) -> tuple[Any, ...]:
         """Return for each partition the end of its visible rows, and True if an open transaction hides rows."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 DISK_LINGER_MS = 5
 OBJECT_STORE_LINGER_MS = 50
+LONGEST_LINGER_MS = 10_000
+"""A longer linger would take too much of the time that clients wait for an answer: by default 30 s or more."""
 
 
 @dataclass(frozen=True, kw_only=True)

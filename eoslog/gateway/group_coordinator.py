@@ -94,6 +94,17 @@ class GroupCoordinator:
         self._told: set[str] = set()
         """The groups of other gateways about which the log of this process has a warning."""
         self._is_ending = False
+        self.rebalances = 0
+        """The generations that this gateway has begun."""
+
+    @property
+    def size(self) -> int:
+        """The memory of all groups (bytes)."""
+        return self._size
+
+    def members(self) -> list[int]:
+        """Return the number of members of each group that this gateway coordinates."""
+        return [each.group.member_count for each in list(self._groups.values())]
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
         """Join a group. The answer comes when the log has the generation.
@@ -430,6 +441,7 @@ class GroupCoordinator:
         if generation is None:
             self._drop(coordinated, ErrorCode.not_coordinator)
         elif _covers(topics, coordinated.group.subscribed_topics):
+            self.rebalances += 1
             coordinated.group.begin_generation(generation, self._now_ms())
 
     async def _leave_log(self, coordinated: _Coordinated) -> None:

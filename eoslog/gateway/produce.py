@@ -218,6 +218,7 @@ class Produce:
         if message.acks == _NO_ANSWER:
             refused = next((each for each in outcomes if each.code is not ErrorCode.none), None)
             if refused is not None:
+                request.outcome = refused.code
                 # The client waits for no answer. It only learns of an error if its connection ends, as from a broker.
                 raise ConnectionAbortedError(refused.message)
             return None

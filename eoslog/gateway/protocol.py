@@ -16,6 +16,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
+from eoslog.gateway.error_codes import first_error
 from eoslog.gateway.request_decoder import Frame, MalformedRequest, decode
 
 
@@ -112,6 +113,7 @@ class Api:
 
     def __init__(self, key: ApiKey, version: int) -> None:
         self.key = key
+        self.name = key.name.lower()
         self.version = version
         self.request: Any = load_request_schema(key, version)
         self._response: Any = load_response_schema(key, version)
@@ -149,9 +151,9 @@ api = cache(Api)
 """Return the ``Api`` of a key and version. It is made once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
-    """A request of a client."""
+    """A request of a client. All fields but the last one stay."""
 
     api: Api
     correlation_id: int
@@ -160,9 +162,12 @@ class Request:
     """An object of kio's class of this request. Its byte fields are views of the frame."""
     client_host: str = ""
     """The address of the client's machine, as Kafka writes it."""
+    outcome: ErrorCode = ErrorCode.none
+    """The first error in the answer, when there is an answer."""
 
     def encoded(self, response: Any) -> bytes:
         """Return the frame of the answer to this request."""
+        self.outcome = first_error(response)
         return self.api.encoded(self.correlation_id, response)
 
 

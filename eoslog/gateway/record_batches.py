@@ -367,6 +367,12 @@ def encode(
     return _batch(base_offset, header, _records(rows, timestamps - base_timestamp, offsets - base_offset))
 
 
+def row_count(batch: bytes) -> int:
+    """Return the number of rows in the bytes of a batch. A control batch has none."""
+    header = _Header._make(_FROM_ATTRIBUTES.unpack_from(batch, _TO_CRC.size))
+    return 0 if header.attributes & _CONTROL else header.record_count
+
+
 def control_batch(offset: int, producer_id: int, epoch: int, commit: bool) -> bytes:
     """Return the marker that ends a transaction of a producer: a batch with one control record."""
     version, coordinator_epoch = 0, 0

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Any
 
 from eoslog.gateway.addresses import Address, check_loopback
@@ -15,6 +16,7 @@ from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
 from eoslog.gateway.discovery import Discovery
 from eoslog.gateway.fetch import Fetch
 from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.gateway_counts import GatewayCounts, GatewayMetrics
 from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.group_offsets import GroupOffsetRequests
 from eoslog.gateway.group_requests import GroupRequests
@@ -42,6 +44,14 @@ _GRACE_S = 10.0
 """The time that produced batches have to be appended after the end of the server (s)."""
 
 
+class Phase(Enum):
+    """Whether a gateway takes connections."""
+
+    STARTING = "the gateway is starting"
+    SERVING = "the gateway serves clients"
+    ENDING = "the gateway is ending"
+
+
 class Gateway:
     """A server for Kafka's clients in front of a store."""
 
@@ -59,8 +69,11 @@ class Gateway:
             advertised: the address at which clients reach the gateway.
             listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
         """
+        self._store = store
         self._config = config
         self._security = security
+        self._counts = GatewayCounts([key.name.lower() for key in ApiKey], store.environment.monotonic_ns)
+        self.phase = Phase.STARTING
         self._executor = library_executor(_THREADS, "eoslog-gateway")
         self._requests = MemoryBudget(config.request_bytes)
         self._rows = MemoryBudget(config.row_bytes)
@@ -71,11 +84,14 @@ class Gateway:
         # appends.
         self._coordinator_threads = library_executor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
         self._appenders = library_executor(2, "eoslog-gateway-append")
-        self._queue = BatchQueue(store, config, executor=self._appenders, appended=self._follower.appended)
-        cache = BatchCache(config.cache_bytes)
+        self._queue = BatchQueue(
+            store, config, counts=self._counts, executor=self._appenders, appended=self._follower.appended
+        )
+        self._cache = cache = BatchCache(config.cache_bytes)
         self._fetch = Fetch(
             store,
             known,
+            counts=self._counts,
             cache=cache,
             follower=self._follower,
             answers=self._responses,
@@ -146,8 +162,10 @@ class Gateway:
         background = [asyncio.create_task(each.run()) for each in running]
         stopped = asyncio.create_task(stop.wait())
         try:
+            self.phase = Phase.SERVING
             ready()
             done, _ = await asyncio.wait([stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+            self.phase = Phase.ENDING
             for each in done - {stopped}:
                 # A background task never ends by itself.
                 await each
@@ -165,6 +183,28 @@ class Gateway:
             self._appenders.shutdown(cancel_futures=True)
             self._coordinator_threads.shutdown(cancel_futures=True)
 
+    def metrics(self) -> GatewayMetrics:
+        """Return the metrics of this gateway. Any thread may call it."""
+        budgets = {"requests": self._requests, "rows": self._rows, "responses": self._responses}
+        members = self._groups.members()
+        return GatewayMetrics(
+            counts=self._counts,
+            connections=len(self._connections),
+            most_connections=self._config.max_connections,
+            waiting_batches=self._queue.waiting,
+            memory={
+                **{use: (budget.total - budget.free, budget.total) for use, budget in budgets.items()},
+                "cache": (self._cache.bytes, self._cache.most_bytes),
+                "groups": (self._groups.size, self._config.group_bytes),
+            },
+            groups=len(members),
+            group_members=sum(members),
+            rebalances=self._groups.rebalances,
+            aborted_transactions=self._store.overdue_transactions.aborted,
+            cache_hits=self._cache.hits,
+            cache_misses=self._cache.misses,
+        )
+
     async def _finish(self) -> None:
         """Answer the requests that were read, so that clients repeat fewer of them."""
         await self._groups.close()
@@ -177,6 +217,7 @@ class Gateway:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._has_room():
+            self._counts.refused += 1
             _logger.warning("a connection is refused: there are %d already", len(self._connections))
             writer.transport.abort()
             return
@@ -191,7 +232,14 @@ class Gateway:
                     return
                 del self._strangers[task]
             writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD)
-            connection = Connection(reader, writer, config=self._config, budget=self._requests, handlers=self._handlers)
+            connection = Connection(
+                reader,
+                writer,
+                config=self._config,
+                counts=self._counts,
+                budget=self._requests,
+                handlers=self._handlers,
+            )
             self._connections[task] = connection
             await connection.run()
         except asyncio.CancelledError:

@@ -384,6 +384,8 @@ class OverdueTransactions:
     def __init__(self, store: Session) -> None:
         self._store = store
         self._refused_until_ms = 0
+        self.aborted = 0
+        """The number of transactions that this process has aborted."""
 
     def abort(self, *, timeout_ms: int | None = None) -> list[str]:
         """Abort the overdue transactions. A transaction whose commit lands first stays committed.
@@ -408,6 +410,7 @@ class OverdueTransactions:
             if not ended:
                 break
             aborted += ended
+            self.aborted += len(ended)
         if aborted:
             # They are aborted, whatever a handler of the application raises.
             with suppress(Exception):

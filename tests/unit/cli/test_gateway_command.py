@@ -12,10 +12,18 @@ from pathlib import Path
 import pytest
 
 import eoslog
+from eoslog.errors import StoreUnavailable
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import StoredObject
 from tests.certificates import write_certificate
 from tests.depth import sweep
+from tests.pages import table_rows
 from tests.unit.cli.command import REPOSITORY, Command
 from tests.unit.gateway.raw_client import Client, batch, fetch, produce, values_of
+from tests.unit.test_prometheus import fetch as fetch_page
+from tests.unit.test_prometheus import value
+
+GATEWAY_PAGE = REPOSITORY / "docs/gateway.md"
 
 _MAPS = Path("/proc/self/maps")
 """The files that a process has loaded, on Linux."""
@@ -57,6 +65,94 @@ def test_it_serves_clients_until_a_signal_ends_it(command: Command, store: eoslo
     assert [row["value"] for row in store.scan("t").to_table().to_pylist()] == [b"v"]
 
 
+def test_it_serves_its_metrics_and_its_health_until_it_ends(command: Command, store: eoslog.Store) -> None:
+    process = command.start("gateway", "--listen", "127.0.0.1:0", "--metrics-port", "0")
+    try:
+        assert process.stderr is not None
+        metrics, serving = (process.stderr.readline().decode() for _ in range(2))
+        port = int(metrics.removeprefix("metrics: http://127.0.0.1:").removesuffix("/metrics\n"))
+        with Client(int(serving.partition(";")[0].rpartition(":")[2])) as client:
+            produce(client, ("t", 0, batch(b"v")))
+        probed = [fetch_page(port, path) for path in ("/livez", "/readyz")]
+        text = fetch_page(port, "/metrics")[1]
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert probed == [(200, "alive\n"), (200, "ready\n")]
+    assert value(text, "eoslog_gateway_requests_total", api="produce", outcome="NONE") == 1
+    assert (process.returncode, error) == (0, b"")
+
+
+@pytest.mark.parametrize("checked", [(), ("--check",)], ids=["run", "check"])
+def test_a_port_for_metrics_that_is_taken_ends_it(
+    command: Command, store: eoslog.Store, checked: tuple[str, ...]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = command.run("gateway", "--listen", "127.0.0.1:0", "--metrics-port", port, *checked)
+
+    assert result.exit_code == 2
+    assert f"127.0.0.1:{port} cannot be used" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("gateway", "--check"), ("coordinator",)], ids=["gateway", "coordinator"])
+def test_metrics_without_their_package_are_refused(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.delitem(sys.modules, "eoslog.prometheus", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+    result = command.run(*arguments, "--metrics-port", "0")
+
+    assert result.exit_code == 2
+    assert "pip install prometheus-client" in result.stderr
+
+
+def test_a_linger_that_clients_do_not_wait_for_is_refused(command: Command, store: eoslog.Store) -> None:
+    longest = command.json("gateway", "--check", "--listen", "127.0.0.1:0", "--linger-ms", "10000")
+    result = command.run("gateway", "--check", "--listen", "127.0.0.1:0", "--linger-ms", "10001")
+
+    assert longest["linger_ms"] == 10_000
+    assert result.exit_code == 2
+    assert "10001 ms are too long" in result.stderr
+    assert "Give at most 10000." in result.stderr
+
+
+def test_the_check_names_the_settings_of_clients_as_the_page_does(command: Command, store: eoslog.Store) -> None:
+    found = command.json("gateway", "--check", "--listen", "127.0.0.1:0")["clients"]
+    text = " ".join(command.ok("gateway", "--check", "--listen", "127.0.0.1:0", "--wide").split())
+
+    page = [[cell.replace("`", "") for cell in row] for row in table_rows(GATEWAY_PAGE, "clients")]
+    shown = [(each["client"], each["settings"]) for each in found]
+    assert [tuple(row) for row in page if row[0] != "all"] == shown
+    assert all(settings in text for _, settings in shown)
+
+
+def test_the_check_fits_on_a_screen(command: Command, store: eoslog.Store) -> None:
+    lines = command.ok("gateway", "--check", "--listen", "127.0.0.1:0").splitlines()
+
+    assert len(lines) <= 30
+    assert not any(line.startswith("Api ") for line in lines)
+    assert any(line.startswith("Api ") for line in command.ok("gateway", "--check", "--wide").splitlines())
+
+
+def test_a_store_that_does_not_answer_fails_the_check(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unanswered(store: LocalStore, path: str) -> StoredObject:
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(LocalStore, "get", unanswered)
+
+    result = command.run("gateway", "--check", "--listen", "127.0.0.1:0")
+
+    assert result.exit_code == 1
+    assert "[EOSLOG_STORE_UNAVAILABLE]" in result.stderr
+
+
 def test_the_check_shows_what_clients_need(command: Command, store: eoslog.Store) -> None:
     store.admin.create_topic("columns", schema={"n": "long"})
 
@@ -65,6 +161,7 @@ def test_the_check_shows_what_clients_need(command: Command, store: eoslog.Store
     assert found["cluster_id"] == store.describe().store_id
     assert found["bootstrap.servers"].startswith("127.0.0.1:")
     assert found["auto_create_topics"] is True
+    assert (found["default_partitions"], found["group_initial_rebalance_delay_ms"]) == (1, 3_000)
     assert found["transactional.id"] == "any"
     assert {"api": "end_txn", "min_version": 0, "max_version": 5} in found["apis"]
     assert {"api": "fetch", "min_version": 4, "max_version": 12} in found["apis"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -19,8 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eoslog import Coordinator
 from eoslog.errors import CorruptRecord, EosLogError, ProducerFenced, StoreUnavailable
+from eoslog.gateway.addresses import Address
+from eoslog.gateway.gateway_config import GatewayConfig
+from eoslog.gateway.gateway_health import GatewayHealth
+from eoslog.gateway.server import Gateway
 from eoslog.maintenance.coordinator import STEPS, StepReport
-from eoslog.prometheus import _GAUGES, CoordinatorMetrics, _Handler, exposition, serve
+from eoslog.prometheus import _GAUGES, CoordinatorMetrics, GatewayCollector, _Handler, exposition, serve
 from eoslog.state.names import TopicPartition
 from eoslog.storage.object_store import RequestTimes
 from eoslog.store import Store
@@ -290,12 +295,18 @@ def test_a_port_that_is_taken_is_an_error(store: Store) -> None:
 
 
 def families(store: Store) -> set[str]:
-    """The names of all samples that a coordinator shows."""
+    """The names of all metrics that a coordinator or a gateway shows."""
     coordinator = CoordinatorMetrics(store, INTERVALS_MS)
     coordinator.observe(StepReport("vacuum", 0))
     return {family.name for family in text_string_to_metric_families(exposition(store))} | {
-        family.name for family in coordinator.collect()
+        family.name for each in (coordinator, asyncio.run(gateway_collector(store))) for family in each.collect()
     }
+
+
+async def gateway_collector(store: Store) -> GatewayCollector:
+    """The metrics of a gateway that has not begun to serve."""
+    gateway = Gateway(store, GatewayConfig(linger_ms=0), Address("127.0.0.1", 9092))
+    return GatewayCollector(store, gateway, GatewayHealth(store, gateway))
 
 
 def asked(texts: list[str]) -> set[str]:

@@ -1,0 +1,129 @@
+"""What is deployed starts a gateway with options that exist, probes it where it answers, and gives it time to end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eoslog.cli.gateway import _FILES_OF_STORE, gateway
+from eoslog.gateway import group_coordinator, server
+from eoslog.gateway.gateway_config import GatewayConfig
+from tests.pages import REPOSITORY, fenced_blocks
+
+DEPLOYED = REPOSITORY / "conf/deploy"
+UNITS = sorted(DEPLOYED.glob("*.service"))
+PAGE = REPOSITORY / "docs/gateway.md"
+LONGEST_END_S = group_coordinator._GRACE_MS / 1_000 + 2 * server._GRACE_S
+"""A gateway leaves its groups, answers the requests that it has read, and appends the batches that are left."""
+
+
+def unit() -> dict[str, str]:
+    """The settings of the gateway's unit."""
+    text = (DEPLOYED / "eoslog-gateway.service").read_text(encoding="utf-8")
+    return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+
+
+def parsed(arguments: list[str]) -> dict[str, Any]:
+    """The options of a command that starts a gateway."""
+    name, *options = arguments
+    assert name == "gateway"
+    return gateway.make_context(name, options).params
+
+
+def pod_of(name: str) -> dict[str, Any]:
+    """The pod of the first workload in a manifest."""
+    documents = yaml.safe_load_all((DEPLOYED / name).read_text(encoding="utf-8"))
+    return next(each["spec"]["template"] for each in documents if each["kind"] in ("Deployment", "StatefulSet"))
+
+
+def gateway_of(pod: dict[str, Any]) -> dict[str, Any]:
+    """The container of the gateway."""
+    spec = pod["spec"]
+    return next(each for each in (*spec.get("initContainers", ()), *spec["containers"]) if each["name"] == "gateway")
+
+
+def test_the_unit_starts_a_gateway_beside_the_coordinator_and_lets_it_end() -> None:
+    found = unit()
+    program, *arguments = shlex.split(found["ExecStart"])
+    options = parsed(arguments)
+    coordinator = (DEPLOYED / "eoslog-coordinator.service").read_text(encoding="utf-8")
+
+    assert program == "/opt/eoslog/bin/eoslog"
+    assert options["listen"] == ("127.0.0.1", 9092)
+    assert f"--metrics-port {options['metrics_port']}" not in coordinator
+    assert int(found["TimeoutStopSec"]) > LONGEST_END_S
+    assert int(found["LimitNOFILE"]) >= GatewayConfig(linger_ms=0).max_connections + _FILES_OF_STORE
+
+
+@pytest.mark.parametrize("setting", ["DynamicUser", "NoNewPrivileges", "ProtectSystem", "ProtectHome", "PrivateTmp"])
+def test_the_unit_is_as_hard_as_that_of_the_coordinator(setting: str) -> None:
+    coordinator = (DEPLOYED / "eoslog-coordinator.service").read_text(encoding="utf-8")
+
+    assert f"\n{setting}={unit()[setting]}\n" in coordinator
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd on this machine")
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text(encoding="utf-8").replace("/opt/eoslog/bin/eoslog", sys.executable))
+
+    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["gateway-sidecar.yaml"])
+def test_a_pod_starts_a_gateway_that_its_probes_reach(name: str) -> None:
+    pod = pod_of(name)
+    container = gateway_of(pod)
+    options = parsed(container["args"])
+    (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == "metrics"]
+
+    assert (options["metrics_address"], options["metrics_port"]) == ("0.0.0.0", port)
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(port)
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "metrics"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+    assert container["livenessProbe"]["timeoutSeconds"] > 5
+    assert pod["spec"]["terminationGracePeriodSeconds"] > LONGEST_END_S
+    assert pod["spec"]["securityContext"]["runAsNonRoot"]
+    assert container["resources"]["limits"]["memory"]
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_a_sidecar_serves_its_pod_only_and_starts_before_the_application() -> None:
+    pod = pod_of("gateway-sidecar.yaml")
+    container = gateway_of(pod)
+    (application,) = pod["spec"]["containers"]
+    host, port = parsed(container["args"])["listen"]
+
+    assert (container["restartPolicy"], container["startupProbe"]["httpGet"]["path"]) == ("Always", "/readyz")
+    assert host == "127.0.0.1"
+    assert {"name": "KAFKA_BOOTSTRAP_SERVERS", "value": f"{host}:{port}"} in application["env"]
+
+
+def test_the_image_has_what_a_gateway_needs() -> None:
+    text = (DEPLOYED / "Containerfile").read_text(encoding="utf-8")
+    (extras,) = re.findall(r"'\.\[([a-z,]+)\]'", text)
+
+    assert {"gateway", "prometheus"} <= set(extras.split(","))
+
+
+def test_the_commands_of_the_page_start_gateways() -> None:
+    lines = [
+        line for language in ("bash", "sh") for block in fenced_blocks(PAGE, language) for line in block.splitlines()
+    ]
+    commands = [shlex.split(line)[3:] for line in lines if re.match(r"eoslog --store \S+ gateway", line)]
+
+    assert len(commands) >= 2
+    for each in commands:
+        parsed(each)

@@ -23,6 +23,7 @@ from eoslog.cli.options import COUNT, NATURAL, Command, Invocation, parsed, pass
 from eoslog.cli.rendering import Columns
 
 if TYPE_CHECKING:
+    from eoslog.gateway.addresses import Address
     from eoslog.gateway.gateway_config import GatewayConfig
     from eoslog.gateway.security import Security
     from eoslog.gateway.server import Gateway
@@ -84,6 +85,7 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     help="The certificate for TLS, and those of its issuers (PEM). A new one is used without a restart.",
 )
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of the certificate (PEM).")
+@click.option("--rack", metavar="RACK", help="The gateway's rack, for consumers with a client.rack.")
 @metrics_options
 @click.option("--check", is_flag=True, help="Only check the store and the address, and show the settings for clients.")
 @pass_invocation
@@ -97,6 +99,7 @@ def gateway(
     group_initial_rebalance_delay_ms: int,
     tls_certificate: Path | None,
     tls_key: Path | None,
+    rack: str | None,
     metrics_port: int | None,
     metrics_address: str,
     check: bool,
@@ -143,6 +146,7 @@ def gateway(
         auto_create_topics=auto_create_topics,
         default_partitions=default_partitions,
         group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
+        rack=rack,
     )
     try:
         listening = listening_socket(Address(*listen))
@@ -158,7 +162,7 @@ def gateway(
         if check:
             if metrics is not None:
                 serve_metrics(*metrics, lambda: (_checked_port(*metrics), None))
-            _print_check(invocation, store, advertised=str(advertised), config=config, secured=secured)
+            _print_check(invocation, store, advertised=advertised, config=config, secured=secured)
             return
         sys.meta_path.insert(0, _WithoutPandas())
         _allow_files(config.max_connections)
@@ -186,6 +190,7 @@ CLIENTS = (
 )
 """The settings of clients beside ``bootstrap.servers``."""
 _CLIENTS = Columns("Client Settings")
+_BROKERS = Columns("NodeId Address Rack")
 _VERSIONS = Columns("Api MinVersion MaxVersion")
 _TOPICS = Columns("Topic Partitions IsServed")
 
@@ -197,27 +202,32 @@ def _checked_port(address: str, port: int) -> int:
 
 
 def _print_check(
-    invocation: Invocation, store: eoslog.Store, *, advertised: str, config: GatewayConfig, secured: Security
+    invocation: Invocation, store: eoslog.Store, *, advertised: Address, config: GatewayConfig, secured: Security
 ) -> None:
     """Print what the gateway offers to clients, and the settings that they need."""
+    from eoslog.gateway.live_gateways import LiveGateways
     from eoslog.gateway.protocol import VERSIONS
 
+    gateways = LiveGateways(store, advertised, rack=config.rack, protocol=secured.protocol)
+    asyncio.run(gateways.refresh())
+    gateways.close()
     topics = store.read(lambda state, slot: sorted(state.topics.values(), key=lambda topic: topic.topic), refresh=False)
     invocation.print_facts(
         {
             "Url": store.url,
             "ClusterId": store.describe().store_id,
-            "bootstrap.servers": advertised,
+            "bootstrap.servers": str(advertised),
             "security.protocol": secured.protocol,
             "enable.idempotence": "true or false",
             "transactional.id": "any",
             "isolation.level": "read_committed leaves out rows of open and aborted transactions",
-            "group.id": "any; all clients of a group use the same gateway",
+            "group.id": "any",
             "LingerMs": config.linger_ms,
             "AutoCreateTopics": config.auto_create_topics,
             "DefaultPartitions": config.default_partitions,
             "GroupInitialRebalanceDelayMs": config.group_initial_rebalance_delay_ms,
         },
+        brokers=[_BROKERS.of(_Known(each.node_id, str(each.address), each.rack)) for each in gateways.brokers],
         clients=[_CLIENTS.of(each) for each in CLIENTS],
         # The versions would be a screen of their own.
         apis=[
@@ -229,6 +239,12 @@ def _print_check(
             _TOPICS.of(_Served(topic.topic, topic.partitions, topic.topic_schema.kind == "records")) for topic in topics
         ],
     )
+
+
+class _Known(NamedTuple):
+    node_id: int
+    address: str
+    rack: str | None
 
 
 class _Offered(NamedTuple):

@@ -41,6 +41,14 @@ def parsed_address(text: str) -> Address:
     return Address(host, int(port))
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only processes of the host itself reach an address of this host name."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def check_loopback(address: Address) -> None:
     """Refuse an address at which other machines could connect.
 
@@ -49,11 +57,7 @@ def check_loopback(address: Address) -> None:
     Raises:
         InvalidOption
     """
-    try:
-        is_loopback = address.host == "localhost" or ipaddress.ip_address(address.host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not is_loopback(address.host):
         raise InvalidOption(
             f"the gateway cannot listen on {quoted(address.host)}: it has no SASL yet, so each machine that "
             "reaches it could use its credentials for the store. Listen on 127.0.0.1, ::1 or localhost"

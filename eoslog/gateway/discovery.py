@@ -1,4 +1,4 @@
-"""Requests by which clients discover topics, the broker, and coordinators."""
+"""Requests by which clients discover topics, brokers, and coordinators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.admin.admin import Admin
 from eoslog.errors import EosLogError, NotCoordinator, TopicAlreadyExists
-from eoslog.gateway.addresses import Address
 from eoslog.gateway.error_codes import coordinator_code, error_code
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.offsets import LEADER_EPOCH
 from eoslog.gateway.protocol import Request
 from eoslog.session.session import Session
@@ -27,8 +27,6 @@ from eoslog.wording import quoted
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-NODE = 1
-"""The id of the only broker that clients see: the gateway."""
 _GROUP, _TRANSACTION = 0, 1
 """The types of the keys of coordinators, by Kafka's numbers."""
 _BROKERS, _CONTROLLERS = 1, 2
@@ -38,7 +36,7 @@ _UNAVAILABLE_PAUSE_MS = 100
 
 
 class Discovery:
-    """Answers requests for topics, the broker and coordinators."""
+    """Answers requests for topics, brokers and coordinators."""
 
     def __init__(
         self,
@@ -47,28 +45,24 @@ class Discovery:
         topics: KnownTopics,
         *,
         executor: Executor,
-        advertised: Address,
+        gateways: LiveGateways,
         groups: GroupCoordinator,
     ) -> None:
-        """
-        Args:
-            advertised: the address at which clients reach the gateway.
-        """
         self._store = store
         self._admin = Admin(store)
         self._config = config
         self._topics = topics
         self._executor = executor
-        self._advertised = advertised
+        self._gateways = gateways
         self._groups = groups
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def metadata(self, request: Request) -> Any:
-        """Answer Metadata: this gateway is the broker, and leads all partitions."""
+        """Answer Metadata: the live gateways are the brokers, and share the partitions."""
         # If the store does not answer, the known topics are better than no answer: without metadata no client can wait.
-        await self._topics.refresh()
+        await asyncio.gather(self._topics.refresh(), self._gateways.refresh())
         api, message = request.api, request.message
         # An empty list means all topics in the first version, and no topic in the later ones.
         if message.topics is None or (api.version == 0 and not message.topics):
@@ -80,7 +74,8 @@ class Discovery:
         return api.response(topics=tuple(found), **self._cluster(request, "MetadataResponseBroker"))
 
     async def cluster(self, request: Request) -> Any:
-        """Answer DescribeCluster: this gateway is the only broker, and there are no controllers."""
+        """Answer DescribeCluster: the live gateways are the brokers, and there are no controllers."""
+        await self._gateways.refresh()
         asked = getattr(request.message, "endpoint_type", _BROKERS)
         code, reason = ErrorCode.none, None
         if asked == _CONTROLLERS:
@@ -95,30 +90,39 @@ class Discovery:
         )
 
     def _cluster(self, request: Request, broker: str) -> dict[str, Any]:
-        """Return the description of the cluster, with a part of this name for the broker."""
-        described = request.api.part(
-            broker,
-            node_id=NODE,
-            broker_id=NODE,
-            host=self._advertised.host,
-            port=self._advertised.port,
-            rack=None,
-            is_fenced=False,
-        )
+        """Return the description of the cluster, with parts of this name for the brokers."""
+        own, brokers = self._gateways.own, self._gateways.brokers
         return {
-            "brokers": (described,),
+            "brokers": tuple(
+                request.api.part(
+                    broker,
+                    node_id=each.node_id,
+                    broker_id=each.node_id,
+                    host=each.address.host,
+                    port=each.address.port,
+                    rack=each.rack,
+                    is_fenced=False,
+                )
+                for each in brokers
+            ),
             "cluster_id": self._store.describe().store_id,
-            "controller_id": NODE,
+            # Any gateway answers requests for the controller.
+            "controller_id": (own if own in brokers else brokers[0]).node_id,
         }
 
     async def coordinator(self, request: Request) -> Any:
-        """Answer FindCoordinator: this gateway coordinates all groups and transactional ids.
+        """Answer FindCoordinator.
 
-        The exception is a group whose members use another gateway.
+        The coordinator of a transactional id is the one that the live gateways agree on. That of a group is the gateway
+        that the log names.
         """
         message = request.message
         kind = getattr(message, "key_type", _GROUP)
         keys = getattr(message, "coordinator_keys", None)
+        await self._gateways.refresh()
+        if kind == _GROUP and len(self._gateways.brokers) > 1:
+            # Members may have joined another gateway.
+            await self._topics.refresh()
         found = [await self._coordinator_of(kind, key) for key in ((message.key,) if keys is None else keys)]
         if any(each["error_code"] is ErrorCode.coordinator_not_available for each in found):
             await asyncio.sleep(_UNAVAILABLE_PAUSE_MS / 1000)
@@ -131,11 +135,14 @@ class Discovery:
         )
 
     async def _coordinator_of(self, kind: int, key: str) -> dict[str, Any]:
+        broker = self._gateways.own
         code, reason = ErrorCode.none, None
         try:
             if kind == _GROUP:
-                await self._groups.check_coordinator(key)
-            elif kind != _TRANSACTION:
+                broker = await self._groups.coordinator(key)
+            elif kind == _TRANSACTION:
+                broker = self._gateways.chosen_for(key)
+            else:
                 code, reason = ErrorCode.invalid_request, "only groups and transactional ids have coordinators"
         except NotCoordinator as error:
             # The client asks again, until it may join here.
@@ -143,9 +150,9 @@ class Discovery:
         except EosLogError as error:
             code, reason = coordinator_code(error), str(error)
         return {
-            "node_id": NODE,
-            "host": self._advertised.host,
-            "port": self._advertised.port,
+            "node_id": broker.node_id,
+            "host": broker.address.host,
+            "port": broker.address.port,
             "error_code": code,
             "error_message": reason,
         }
@@ -198,18 +205,21 @@ class Discovery:
             topic_id=UUID(hex=topic.topic_id),
             is_internal=False,
             partitions=tuple(
-                request.api.part(
-                    "MetadataResponsePartition",
-                    error_code=ErrorCode.none,
-                    partition_index=partition,
-                    leader_id=NODE,
-                    leader_epoch=LEADER_EPOCH,
-                    replica_nodes=(NODE,),
-                    isr_nodes=(NODE,),
-                    offline_replicas=(),
-                )
-                for partition in range(topic.partitions)
+                self._partition(request, topic.topic_id, partition) for partition in range(topic.partitions)
             ),
+        )
+
+    def _partition(self, request: Request, topic_id: str, partition: int) -> Any:
+        leader = self._gateways.leader_of(topic_id, partition).node_id
+        return request.api.part(
+            "MetadataResponsePartition",
+            error_code=ErrorCode.none,
+            partition_index=partition,
+            leader_id=leader,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=(leader,),
+            isr_nodes=(leader,),
+            offline_replicas=(),
         )
 
 

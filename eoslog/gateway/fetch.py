@@ -18,6 +18,7 @@ from eoslog.gateway.batch_cache import BatchCache, EncodedBatch, PartitionVersio
 from eoslog.gateway.error_codes import error_code
 from eoslog.gateway.gateway_counts import GatewayCounts
 from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.log_follower import LogFollower
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.protocol import Request
@@ -35,6 +36,9 @@ _LONGEST_WAIT_S = 60.0
 _SHORTEST_WAIT_S = 0.01
 """A consumer that asks for no wait waits this long for new rows. Only a fetch that waits makes the gateway follow the
 log, so rows of other processes would stay hidden from such a consumer."""
+_OLDEST_RACKS_MS = 5_000
+"""The list of gateways is at most this old when a consumer of another rack fetches (ms)."""
+_NO_BROKER = -1
 _LARGEST_ANSWER = 16 << 20
 _LEAST_ANSWER = 256 << 10
 """An answer may have this much without a wait for memory, so clients that read slowly do not hold others up."""
@@ -174,6 +178,8 @@ class _Fetched:
     code: ErrorCode
     partition: Partition | None = None
     batches: Sequence[bytes] = ()
+    preferred: int = _NO_BROKER
+    """The broker from which the consumer should fetch instead."""
 
 
 class Fetch:
@@ -183,6 +189,7 @@ class Fetch:
         self,
         store: Session,
         topics: KnownTopics,
+        gateways: LiveGateways,
         *,
         counts: GatewayCounts,
         cache: BatchCache,
@@ -198,6 +205,7 @@ class Fetch:
         self._store = store
         self._topics = topics
         self._counts = counts
+        self._gateways = gateways
         self._follower = follower
         self._answers = answers
         self._executor = executor
@@ -211,8 +219,19 @@ class Fetch:
         # Kafka answers at once if the client asks for no bytes at all.
         wait_s = message.max_wait.total_seconds() if message.min_bytes > 0 else 0.0
         deadline = loop.time() + min(max(_SHORTEST_WAIT_S, wait_s), _LONGEST_WAIT_S)
+        # Another gateway may have deleted a topic, and created it again.
+        await self._topics.keep_recent()
         for topic in message.topics:
             await self._topics.find(topic.topic)
+        wanted = [
+            (topic.topic, each.partition, each.fetch_offset) for topic in message.topics for each in topic.partitions
+        ]
+        if any(self._topics.is_beyond_end(*each) for each in wanted):
+            # The client may have read these rows through another gateway.
+            await self._topics.refresh()
+        rack = getattr(message, "rack_id", "")
+        if rack and rack != self._gateways.own.rack:
+            await self._gateways.refresh(_OLDEST_RACKS_MS)
         seen: tuple[Any, ...] | None = None
         while True:
             change = self._follower.next_change()
@@ -226,8 +245,12 @@ class Fetch:
                     lease.release()
                     raise
                 size = sum(len(batch) for parts in fetched for each in parts for batch in each.batches)
-                failed = any(each.code is not ErrorCode.none for parts in fetched for each in parts)
-                if failed or size >= max(message.min_bytes, 1) or loop.time() >= deadline:
+                is_due = any(
+                    each.code is not ErrorCode.none or each.preferred != _NO_BROKER
+                    for parts in fetched
+                    for each in parts
+                )
+                if is_due or size >= max(message.min_bytes, 1) or loop.time() >= deadline:
                     self._count(fetched)
                     await lease.resize(size)
                     return self._encoded(request, fetched, isolation), lease
@@ -261,7 +284,8 @@ class Fetch:
         for topic in message.topics:
             parts = []
             for each in topic.partitions:
-                part = self._fetched_of(topic.topic, each, isolation, left)
+                part = self._redirected(message, topic.topic, each)
+                part = part or self._fetched_of(topic.topic, each, isolation, left)
                 size = sum(map(len, part.batches))
                 if size > left < most_bytes:
                     # Only the first rows of an answer may exceed the limit, so that a client gets on (KIP-74).
@@ -270,6 +294,16 @@ class Fetch:
                 parts.append(part)
             found.append(parts)
         return found
+
+    def _redirected(self, message: Any, name: str, wanted: Any) -> _Fetched | None:
+        """Return an answer without rows if there is a gateway in the consumer's rack, so that it fetches there."""
+        topic, partition = self._topics.known(name), self._topics.partition(name, wanted.partition)
+        if topic is None or partition is None:
+            return None
+        broker = self._gateways.nearer(topic.topic_id, wanted.partition, getattr(message, "rack_id", ""))
+        if broker is None:
+            return None
+        return _Fetched(wanted.partition, ErrorCode.none, partition, preferred=broker.node_id)
 
     def _fetched_of(self, name: str, wanted: Any, isolation: IsolationLevel, most_bytes: int) -> _Fetched:
         topic = self._topics.known(name)
@@ -324,5 +358,6 @@ class Fetch:
             log_start_offset=-1 if partition is None else partition.log_start_offset,
             # The rows of aborted transactions are left out already.
             aborted_transactions=None,
+            preferred_read_replica=fetched.preferred,
             records=b"".join(fetched.batches),
         )

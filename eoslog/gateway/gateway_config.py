@@ -20,6 +20,8 @@ class GatewayConfig:
     """Create a topic when a client that allows this asks for it (Kafka's ``auto.create.topics.enable``)."""
     default_partitions: int = 1
     """The partitions of a new topic if its creator gives no number (Kafka's ``num.partitions``)."""
+    rack: str | None = None
+    """The rack of the gateway (Kafka's ``broker.rack``)."""
     max_frame_bytes: int = 100 << 20
     """The largest request (Kafka's ``socket.request.max.bytes``)."""
     max_batch_bytes: int = 16 << 20

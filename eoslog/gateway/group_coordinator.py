@@ -6,7 +6,8 @@ the offsets of its members with its own member id and the generation. So the log
 generation, and all offsets of a gateway that another one has replaced.
 
 A gateway that ends leaves its groups. If a gateway is killed, the gateway that is started at its address replaces it at
-once. Another gateway replaces it when its heartbeat is older than ``SESSION_TIMEOUT_MS``. Then the clients join again.
+once. Another gateway replaces it when it is not among the live gateways any more (``live_gateways``), or when its
+heartbeat in the group is older than ``SESSION_TIMEOUT_MS``. Then the clients join again.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import EosLogError, InconsistentGroupProtocol, NotCoordinator, RetriableError
-from eoslog.gateway.addresses import Address
 from eoslog.gateway.classic_group import ClassicGroup, GroupSettings
 from eoslog.gateway.classic_requests import GroupState, JoinAnswer, JoinRequest, MemberIdentity, SyncAnswer, SyncRequest
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.group_memberships import SESSION_TIMEOUT_MS, Membership, Memberships
+from eoslog.gateway.live_gateways import Broker, LiveGateways
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.groups import has_members, is_from_outside
@@ -36,6 +37,8 @@ from eoslog.storage.environment import Backoff
 
 _NO_MEMBER = {"member_id": "", "group_instance_id": None}
 _HEARTBEAT_MS = SESSION_TIMEOUT_MS // 3
+_PAUSE_MS = 1_000
+"""The pause between two looks at the heartbeat of a gateway that seems to have ended (ms)."""
 _RETRIES = Backoff(first_ms=100, longest_ms=2_000)
 _LARGEST_MEMBER = 1 << 20
 """The largest JoinGroup request (bytes). In a cluster of Kafka even a whole group has to fit into a record of 1 MB."""
@@ -73,17 +76,24 @@ class GroupCoordinator:
     """Coordinates the groups of a gateway's clients. All methods run in the gateway's event loop."""
 
     def __init__(
-        self, store: Session, config: GatewayConfig, *, executor: Executor, advertised: Address, listens_elsewhere: bool
+        self,
+        store: Session,
+        config: GatewayConfig,
+        gateways: LiveGateways,
+        *,
+        executor: Executor,
+        listens_elsewhere: bool,
     ) -> None:
         """
         Args:
-            advertised, listens_elsewhere: as for ``Memberships``.
+            listens_elsewhere: as for ``Memberships``.
         """
         self._store = store
         self._most_bytes = config.group_bytes
         self._settings = GroupSettings(initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms)
         self._executor = executor
-        self._memberships = Memberships(store, advertised, listens_elsewhere=listens_elsewhere)
+        self.gateways = gateways
+        self._memberships = Memberships(store, gateways, listens_elsewhere=listens_elsewhere)
         self._groups: dict[str, _Coordinated] = {}
         self._size = 0
         """The bytes of memory of all groups."""
@@ -244,33 +254,54 @@ class GroupCoordinator:
         self._drop(coordinated, ErrorCode.not_coordinator)
         return ErrorCode.not_coordinator
 
-    async def check_coordinator(self, group_id: str) -> None:
-        """Check that this gateway coordinates a group, or may begin to.
+    def known_coordinator(self, group_id: str) -> Broker | None:
+        """Return the coordinator of a group by the known state; None if clients do not find the gateway that has it."""
+        if group_id in self._groups:
+            return self.gateways.own
+        gateways = self._memberships.known_gateways(group_id)
+        if not gateways:
+            return self.gateways.chosen_for(group_id)
+        found = next(filter(None, map(self.gateways.broker_of, gateways.values())), None)
+        # If another process has the address of this one, clients cannot choose between them.
+        return None if found is None or found.address == self.gateways.own.address else found
+
+    def lists(self, group_id: str) -> bool:
+        """Return whether this gateway lists a group by the known state. Of the gateways that clients find, one does."""
+        found = self.known_coordinator(group_id) or self.gateways.chosen_for(group_id)
+        return found.address == self.gateways.own.address
+
+    async def coordinator(self, group_id: str) -> Broker:
+        """Return the coordinator of a group, or the gateway that may begin to coordinate it.
 
         Raises:
-            NotCoordinator: another gateway coordinates the group, and its heartbeat is not silent.
+            NotCoordinator: a gateway that clients do not find coordinates the group, and its heartbeat is not silent.
             EosLogError: the store does not answer, or the group id is invalid.
         """
         check_id("group id", group_id)
-        if group_id in self._groups or not self._memberships.known_gateways(group_id):
+        found = self.known_coordinator(group_id)
+        if found is not None:
             self._told.discard(group_id)
-            return
+            return found
         now_ms = self._now_ms()
         check = self._memberships.check_newest
         # Clients ask again and again, and to look at heartbeats costs a LIST.
-        if now_ms - self._heartbeats_read_ms.get(group_id, -_HEARTBEAT_MS) >= _HEARTBEAT_MS:
+        has_ended = all(map(self._memberships.has_ended, self._memberships.known_gateways(group_id).values()))
+        pause_ms = _PAUSE_MS if has_ended else _HEARTBEAT_MS
+        if now_ms - self._heartbeats_read_ms.get(group_id, -_HEARTBEAT_MS) >= pause_ms:
             self._heartbeats_read_ms[group_id] = now_ms
             check = self._memberships.check_silent
         try:
             await self._run(lambda: check(group_id))
         except NotCoordinator as error:
-            if group_id not in self._told:
+            # A gateway that seems to have ended is replaced soon.
+            if not has_ended and group_id not in self._told:
                 # Most clients ask again without a word to their user.
                 self._told.add(group_id)
                 _logger.warning("%s: clients ask here, but %s", self._store.url, error)
             raise
         self._told.discard(group_id)
         self._heartbeats_read_ms.pop(group_id, None)
+        return self.gateways.chosen_for(group_id)
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """Return a group that this gateway coordinates; None if no gateway coordinates a group of this id.
@@ -350,6 +381,7 @@ class GroupCoordinator:
         found = self._groups.get(group_id)
         if found is not None:
             return found
+        await self.gateways.refresh()
         await self._run(lambda: self._memberships.replaceable(group_id))
         self._check_not_ending()
         # The request of another client may have begun since.

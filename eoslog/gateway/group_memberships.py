@@ -7,11 +7,11 @@ wait for the store, so they run in a thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 
 from eoslog.errors import InconsistentGroupProtocol, InvalidTopic, NotCoordinator
-from eoslog.gateway.addresses import Address
+from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.session.heartbeats import Heartbeats, host_name
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupMember
@@ -30,15 +30,15 @@ _MOST_NEW_TOPICS = 1_000
 class Memberships:
     """The memberships of groups as one gateway sees them: its own, and those of other gateways and of consumers."""
 
-    def __init__(self, store: Session, advertised: Address, *, listens_elsewhere: bool) -> None:
+    def __init__(self, store: Session, gateways: LiveGateways, *, listens_elsewhere: bool) -> None:
         """
         Args:
-            advertised: the address at which clients reach the gateway.
             listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
         """
         self.store = store
+        self._gateways = gateways
         self._listens_elsewhere = listens_elsewhere
-        self.address = str(advertised)
+        self.address = str(gateways.own.address)
         self.host = host_name()
 
     def new(self, group_id: str) -> Membership:
@@ -88,8 +88,8 @@ class Memberships:
         """
         members = self._newest_members(group_id)
         gateways = self._other_gateways(members)
-        consumers = [member_id for member_id, member in members.items() if not member.is_coordinator]
-        others = {*gateways, *consumers}
+        consumers = {member_id: member for member_id, member in members.items() if not member.is_coordinator}
+        others = gateways | consumers
         if others and not self._are_silent(group_id, others):
             if gateways:
                 raise _coordinated_by(gateways, group_id)
@@ -97,6 +97,10 @@ class Memberships:
                 f"group {group_id!r} has consumers of eoslog, so clients of Kafka's protocol cannot join it"
             )
         return tuple(members)
+
+    def has_ended(self, member: Member) -> bool:
+        """Return whether a member is a gateway that seems to have ended."""
+        return member.is_coordinator and self._gateways.has_ended(member)
 
     def _newest_members(self, group_id: str) -> Mapping[str, Member]:
         return self.store.read(lambda state, slot: state.groups.get(group_id, EMPTY_GROUP).members)
@@ -113,8 +117,11 @@ class Memberships:
             if member.is_coordinator and (member.host, member.address) != own
         }
 
-    def _are_silent(self, group_id: str, member_ids: Iterable[str]) -> bool:
-        return set(member_ids) <= Heartbeats(self.store.object_store, group_id).silent(member_ids)
+    def _are_silent(self, group_id: str, members: Mapping[str, Member]) -> bool:
+        # A gateway registers before it joins a group. Its heartbeat in the group must be older than the list of
+        # gateways, because this list may be from before the gateway's start.
+        ended = [member_id for member_id, each in members.items() if self.has_ended(each)]
+        return members.keys() <= Heartbeats(self.store.object_store, group_id).silent(members, ended=ended)
 
 
 class Membership:
@@ -216,7 +223,7 @@ class Membership:
 def _coordinated_by(gateways: Mapping[str, Member], group_id: str) -> NotCoordinator:
     named = ", ".join(f"{gateway.address} on {gateway.host}" for gateway in gateways.values())
     return NotCoordinator(
-        f"the gateway at {named} coordinates group {group_id!r}. All clients of a group use the same gateway"
+        f"the gateway at {named} coordinates group {group_id!r}, and clients of this gateway do not find it"
     )
 
 

@@ -189,15 +189,20 @@ class GroupRequests:
         )
 
     async def list(self, request: Request) -> Any:
-        """Answer ListGroups: all groups of the store, also those that other gateways coordinate."""
+        """Answer ListGroups: the groups that clients find at this gateway. They ask all gateways."""
         message = request.message
+        await self._coordinator.gateways.refresh()
         states = {each.casefold() for each in getattr(message, "states_filter", ())}
         types = {each.casefold() for each in getattr(message, "types_filter", ())}
         try:
             groups = await self._run(lambda: self._store.read(lambda state, slot: dict(state.groups)))
         except EosLogError as error:
             return request.api.response(error_code=coordinator_code(error), groups=())
-        listed = [self._listed(group_id, group) for group_id, group in sorted(groups.items())]
+        listed = [
+            self._listed(group_id, group)
+            for group_id, group in sorted(groups.items())
+            if self._coordinator.lists(group_id)
+        ]
         return request.api.response(
             error_code=ErrorCode.none,
             groups=tuple(

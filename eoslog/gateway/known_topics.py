@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
@@ -14,6 +15,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 
 _logger = logging.getLogger(__name__)
+_OLDEST_MS = 1_000
 
 
 class KnownTopics:
@@ -22,6 +24,9 @@ class KnownTopics:
     def __init__(self, store: Session, executor: Executor) -> None:
         self._store = store
         self._executor = executor
+        self._read_ms = -math.inf
+        """A time since which the newest state was read, by the clock of the event loop (ms)."""
+        self._reading: asyncio.Task[EosLogError | None] | None = None
 
     def known(self, name: str) -> Topic | None:
         """Return the topic of this name, if this process knows one."""
@@ -44,8 +49,21 @@ class KnownTopics:
         if any(self.partition(*each) is None for each in partitions):
             await self.refresh()
 
+    async def keep_recent(self) -> None:
+        """Read the newest state if it was not read for ``_OLDEST_MS``. Do not wait longer than that for the store."""
+        if self._loop_ms() - self._read_ms < _OLDEST_MS:
+            return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self.refresh())
+        await asyncio.wait([self._reading], timeout=_OLDEST_MS / 1000)
+
+    @staticmethod
+    def _loop_ms() -> float:
+        return asyncio.get_running_loop().time() * 1000
+
     async def refresh(self) -> EosLogError | None:
         """Read the newest state. Return the error if the store does not give it: then the known state is older."""
+        begin_ms = self._loop_ms()
         try:
             await asyncio.get_running_loop().run_in_executor(
                 self._executor, lambda: self._store.read(lambda state, slot: None)
@@ -53,12 +71,18 @@ class KnownTopics:
         except EosLogError as error:
             _logger.warning("%s: the newest state cannot be read: %s", self._store.url, error)
             return error
+        self._read_ms = max(self._read_ms, begin_ms)
         return None
 
     def partition(self, topic: str, partition: int) -> Partition | None:
         """Return the newest known state of a partition."""
         found = self.known(topic)
         return None if found is None else self._store.known_state.partitions.get(PartitionId(found.topic_id, partition))
+
+    def is_beyond_end(self, topic: str, partition: int, offset: int) -> bool:
+        """Return whether an offset is beyond the known end of a partition."""
+        found = self.partition(topic, partition)
+        return found is not None and offset > found.high_watermark
 
     def all(self) -> list[Topic]:
         """Return all known topics."""

@@ -21,6 +21,7 @@ from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.group_offsets import GroupOffsetRequests
 from eoslog.gateway.group_requests import GroupRequests
 from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.log_follower import LogFollower
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.offsets import Offsets
@@ -79,6 +80,7 @@ class Gateway:
         self._rows = MemoryBudget(config.row_bytes)
         self._responses = MemoryBudget(config.response_bytes)
         known = KnownTopics(store, self._executor)
+        self.gateways = LiveGateways(store, advertised, rack=config.rack, protocol=security.protocol)
         self._follower = LogFollower(store, self._executor)
         # The queue's two threads are its own, and so are those of coordinators: fetches that read slowly do not delay
         # appends.
@@ -91,6 +93,7 @@ class Gateway:
         self._fetch = Fetch(
             store,
             known,
+            self.gateways,
             counts=self._counts,
             cache=cache,
             follower=self._follower,
@@ -100,13 +103,15 @@ class Gateway:
         self._groups = GroupCoordinator(
             store,
             config,
+            self.gateways,
             executor=self._coordinator_threads,
-            advertised=advertised,
             listens_elsewhere=listens_elsewhere,
         )
-        discovery = Discovery(store, config, known, executor=self._executor, advertised=advertised, groups=self._groups)
+        discovery = Discovery(
+            store, config, known, executor=self._executor, gateways=self.gateways, groups=self._groups
+        )
         changes = TopicChanges(store, config, known, self._executor)
-        settings = TopicSettings(store, config, known, executor=self._executor, advertised=advertised)
+        settings = TopicSettings(store, config, known, executor=self._executor, own=self.gateways.own)
         offsets = Offsets(store, known, self._executor)
         groups = GroupRequests(store, self._groups, self._coordinator_threads)
         group_offsets = GroupOffsetRequests(store, known, self._groups, self._coordinator_threads)
@@ -157,8 +162,10 @@ class Gateway:
 
     async def run(self, listening: socket.socket, ready: Callable[[], object], stop: asyncio.Event) -> None:
         """Serve the clients that connect to a socket until ``stop`` is set."""
+        # Before it serves: a gateway that coordinates a group is one that the others know.
+        await self.gateways.register()
         server = await asyncio.start_server(self._connected, sock=listening, limit=READ_AHEAD, backlog=_BACKLOG)
-        running = (self._queue, self._follower, self._groups, self._transactions)
+        running = (self._queue, self._follower, self.gateways, self._groups, self._transactions)
         background = [asyncio.create_task(each.run()) for each in running]
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -169,6 +176,8 @@ class Gateway:
             for each in done - {stopped}:
                 # A background task never ends by itself.
                 await each
+            # First of all: clients that lose their connection ask the other gateways.
+            await self.gateways.deregister()
             # Not wait_closed(): from Python 3.12 on it waits until the clients disconnect.
             server.close()
             await self._finish()
@@ -179,6 +188,7 @@ class Gateway:
             for each in ending:
                 each.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
+            self.gateways.close()
             self._executor.shutdown(cancel_futures=True)
             self._appenders.shutdown(cancel_futures=True)
             self._coordinator_threads.shutdown(cancel_futures=True)

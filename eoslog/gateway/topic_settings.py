@@ -13,10 +13,10 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.admin.topic_admin import AlterTopic, kafka_spelling, setting_named, settings_given
 from eoslog.errors import EosLogError, InvalidRequest, InvalidTopic, UnsupportedSchema
-from eoslog.gateway.addresses import Address
 from eoslog.gateway.error_codes import error_code
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.live_gateways import Broker
 from eoslog.gateway.protocol import Request
 from eoslog.session.session import Session
 from eoslog.session.store_machine import answer_without_record
@@ -100,17 +100,17 @@ class TopicSettings:
     """Answers requests for settings."""
 
     def __init__(
-        self, store: Session, config: GatewayConfig, topics: KnownTopics, *, executor: Executor, advertised: Address
+        self, store: Session, config: GatewayConfig, topics: KnownTopics, *, executor: Executor, own: Broker
     ) -> None:
         """
         Args:
-            advertised: the address at which clients reach the gateway.
+            own: the gateway.
         """
         self._store = store
         self._config = config
         self._topics = topics
         self._executor = executor
-        self._advertised = advertised
+        self._own = own
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -130,8 +130,10 @@ class TopicSettings:
                 code, message = ErrorCode.unknown_topic_or_partition, f"no topic {quoted(wanted.resource_name)}"
             else:
                 found = self._of_topic(topic.config)
-        elif wanted.resource_type == _BROKER:
+        elif wanted.resource_type == _BROKER and wanted.resource_name in ("", str(self._own.node_id)):
             found = self._of_broker()
+        elif wanted.resource_type == _BROKER:
+            code, message = ErrorCode.invalid_request, f"the gateway is broker {self._own.node_id}"
         else:
             code, message = ErrorCode.invalid_request, f"resources of the type {wanted.resource_type} have no settings"
         names = wanted.configuration_keys
@@ -167,7 +169,7 @@ class TopicSettings:
 
     def _of_broker(self) -> Iterable[_Described]:
         values = {
-            "advertised.listeners": f"PLAINTEXT://{self._advertised}",
+            "advertised.listeners": f"PLAINTEXT://{self._own.address}",
             "auto.create.topics.enable": self._config.auto_create_topics,
             "num.partitions": self._config.default_partitions,
             "default.replication.factor": 1,

@@ -1,4 +1,4 @@
-"""Heartbeats of group members. Each member overwrites one small object.
+"""Heartbeats of group members and of gateways. Each of them overwrites one small object.
 
 Heartbeats decide nothing: an eviction is an entry of the log.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from eoslog.arguments import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS
 from eoslog.state.group_entries import LONGEST_HOST
@@ -38,26 +38,57 @@ def forgotten_heartbeats(store: ObjectStore, members: Collection[str], before_ms
             yield info
 
 
+class HeartbeatDirectory:
+    """A directory in which each process overwrites a small object of its own, to show that it is alive."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        """
+        Args:
+            prefix: the path of the directory, with a slash at its end.
+        """
+        self._store = store
+        self._prefix = prefix
+
+    def put(self, name: str, content: Mapping[str, object]) -> None:
+        """Write a heartbeat."""
+        self._store.put(self._prefix + name, json.dumps(content, separators=(",", ":")).encode())
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete heartbeats."""
+        paths = [self._prefix + name for name in sorted(names)]
+        if paths:
+            self._store.delete_many(paths)
+
+    def ages_ms(self) -> dict[str, int]:
+        """Return the age of each heartbeat by the dates of the object store (ms). This costs one LIST."""
+        heard = {info.path[len(self._prefix) :]: info.last_modified_ms for info in self._store.list(self._prefix)}
+        now_ms = self._store.clock.last_date_ms
+        return {name: now_ms - last_ms for name, last_ms in heard.items()}
+
+    def bodies(self, names: Sequence[str]) -> list[bytes | None]:
+        """Return the bytes of heartbeats; None for those that do not exist."""
+        found = self._store.get_many([self._prefix + name for name in names]) if names else ()
+        return [None if stored is None else stored.body for stored in found]
+
+
 class Heartbeats:
     """The heartbeats of one group."""
 
     def __init__(self, store: ObjectStore, group_id: str) -> None:
-        self._store = store
-        self._prefix = f"{_DIRECTORY}/{hashlib.sha256(group_id.encode()).hexdigest()[:32]}/"
+        self._directory = HeartbeatDirectory(
+            store, f"{_DIRECTORY}/{hashlib.sha256(group_id.encode()).hexdigest()[:32]}/"
+        )
         self._session_timeouts: dict[str, int] = {}
 
     def put(self, member_id: str, session_timeout_ms: int) -> None:
         """Write the heartbeat of a member."""
-        body = json.dumps({"session_timeout_ms": session_timeout_ms}, separators=(",", ":"))
-        self._store.put(self._prefix + member_id, body.encode())
+        self._directory.put(member_id, {"session_timeout_ms": session_timeout_ms})
 
     def delete(self, member_ids: Iterable[str]) -> None:
         """Delete the heartbeats of members that have left."""
-        paths = [self._prefix + member_id for member_id in sorted(member_ids)]
-        if paths:
-            self._store.delete_many(paths)
+        self._directory.delete(member_ids)
 
-    def silent(self, members: Iterable[str]) -> set[str]:
+    def silent(self, members: Iterable[str], *, ended: Container[str] = ()) -> set[str]:
         """Return the members whose last heartbeat is older than their session timeout. This costs one LIST.
 
         Heartbeats without a member are deleted.
@@ -65,21 +96,21 @@ class Heartbeats:
         Args:
             members: the members of the group, read from the log before this call. A member writes its first heartbeat
                 before it joins, so a member without one has left.
+            ended: members that seem to have ended. They have the shortest session timeout.
         """
         members = set(members)
-        heard = {info.path[len(self._prefix) :]: info.last_modified_ms for info in self._store.list(self._prefix)}
-        now_ms = self._store.clock.last_date_ms
-        ages = {member_id: now_ms - last_ms for member_id, last_ms in heard.items()}
+        ages = self._directory.ages_ms()
         late = [member_id for member_id, age in ages.items() if age > SHORTEST_SESSION_TIMEOUT_MS]
         self._learn_timeouts([member_id for member_id in late if member_id not in self._session_timeouts])
-        silent = {member_id for member_id in late if ages[member_id] > self._session_timeouts[member_id]}
+        silent = {
+            member_id for member_id in late if member_id in ended or ages[member_id] > self._session_timeouts[member_id]
+        }
         self.delete(silent - members)
-        return (members - heard.keys()) | (silent & members)
+        return (members - ages.keys()) | (silent & members)
 
     def _learn_timeouts(self, member_ids: list[str]) -> None:
-        found = self._store.get_many([self._prefix + member_id for member_id in member_ids]) if member_ids else ()
-        for member_id, stored in zip(member_ids, found, strict=True):
-            self._session_timeouts[member_id] = _session_timeout(stored.body if stored is not None else b"")
+        for member_id, body in zip(member_ids, self._directory.bodies(member_ids), strict=True):
+            self._session_timeouts[member_id] = _session_timeout(body or b"")
 
 
 def _session_timeout(body: bytes) -> int:

@@ -150,7 +150,7 @@ def _kind_of(path: str) -> str:
     match directory.split("/"):
         case ["__transaction_state", kind, *_]:
             return kind
-        case ["__consumer_groups", *_]:
+        case ["__consumer_groups" | "__gateways", *_]:
             return "heartbeat"
         case [*_, "_delta_log"]:
             return "delta"

@@ -28,7 +28,7 @@ _ICEBERG = re.compile(rf"{ICEBERG}[^/]+/{ICEBERG_METADATA}.+")
 _REFUSED = re.compile(rf"(?:([^/]+)/{DELTA_PARTITION_COLUMN}=|{ICEBERG}([^/]+)/).+")
 """Files of other writers of a topic's tables. Delta's upload files before their version is refused."""
 _DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
-_HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
+_HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+|__gateways/[0-9a-f]{32}")
 _CHECKPOINT = re.compile(r"[0-9]{20}-[0-9a-f]{32}\.(json|part[0-9]+)")
 _SHOWN = 5
 
@@ -103,7 +103,7 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
             # The decisions of the copy that made this store. They stay, so that no paused copy decides again.
             continue
         elif path == APPEND_KEY_PATH or _HEARTBEAT.fullmatch(path):
-            # Heartbeats exist only for a short time. A coordinator or a vacuum deletes those of dead processes.
+            # Heartbeats of dead processes exist only for a time: coordinators, gateways and vacuums delete them.
             continue
         elif data is not None and not path.startswith(("__", ".")):
             of_topics.add(f"{data[1]}/{data[2]}/")

@@ -24,6 +24,7 @@ from eoslog.format.segment_index import SegmentIndexes, decode_txnindex_copy, it
 from eoslog.format.spark_json import check_spark_schema, merged_spark_schema
 from eoslog.format.statistics import UNKNOWN, decode_statistics
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
+from eoslog.gateway.live_gateways import decode_gateway
 from eoslog.gateway.protocol import UnsupportedRequest, decode_request
 from eoslog.gateway.request_decoder import MalformedRequest
 from eoslog.iceberg.iceberg_log import IcebergLog
@@ -353,6 +354,7 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "checkpoint part topics": _checkpoint_part("topics"),
     "checkpoint part partitions": lambda body: _checkpoint_part(partitions_part())(body),
     "heartbeat": lambda body: _ignore(_session_timeout(body)),
+    "gateway": lambda body: _ignore(decode_gateway(body)),
     "segment index": _segment_index,
     "transaction index": lambda body: _ignore(decode_transaction_index(body, NAME)),
     "producer snapshot": lambda body: _ignore(decode_producer_snapshot(body, NAME)),

@@ -29,6 +29,7 @@ import eoslog
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.format.partition_rows import PARTITIONS_PREFIX
 from eoslog.format.topic_schemas import encode_schema
+from eoslog.gateway.live_gateways import GatewayDirectory, GatewayRecord
 from eoslog.gateway.protocol import ApiKey
 from eoslog.log.checkpoint import inline_body, read_root
 from eoslog.maintenance.sealing import seal_segments
@@ -163,6 +164,8 @@ def sample_store() -> Store:
     open_transaction.send_table("flights", rows(100, 3))
     open_transaction.flush()
     store.log.checkpoint()
+    gateway = GatewayRecord(address="127.0.0.1:9092", host="h", rack="r", session_timeout_ms=15_000)
+    GatewayDirectory(store.object_store, store.environment.new_id()).put(gateway)
     return store
 
 
@@ -190,6 +193,8 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
             found["checkpoint root"].append(body)
         elif info.path.startswith("__consumer_groups/"):
             found["heartbeat"].append(body)
+        elif info.path.startswith("__gateways/"):
+            found["gateway"].append(body)
         elif info.path.endswith(".index.parquet"):
             found["segment index"].append(body)
         elif info.path.endswith(".parquet"):

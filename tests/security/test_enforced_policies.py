@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from eoslog.errors import StoreAccessDenied
+from eoslog.gateway.live_gateways import GatewayDirectory, GatewayRecord
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.s3_options import S3Options
@@ -30,9 +31,10 @@ PATHS = [
     f"__transaction_state/checkpoint/00000000000000000001-{UUID}.json",
     f"payments/{UUID}/0/00000000000000000000/{UUID}.parquet",
     f"__consumer_groups/{UUID}/{UUID}",
+    f"__gateways/{UUID}",
     f".probe/{UUID}/twice",
 ]
-LISTED = ["", "__transaction_state/slot/", "__transaction_state/", "__consumer_groups/", "payments/"]
+LISTED = ["", "__transaction_state/slot/", "__transaction_state/", "__consumer_groups/", "__gateways/", "payments/"]
 
 
 class Place:
@@ -80,10 +82,10 @@ def used(accounts: S3Accounts) -> Place:
 
 
 def test_each_role_does_all_that_it_does(used: Place) -> None:
-    used.act("A reader", "The coordinator")
+    used.act("A reader", "A gateway", "The coordinator")
 
     # Whoever may not remove these goes on in silence.
-    assert [*used.owned.list(".probe/"), *used.owned.list("__consumer_groups/")] == []
+    assert [*used.owned.list(".probe/"), *used.owned.list("__consumer_groups/"), *used.owned.list("__gateways/")] == []
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -169,6 +171,11 @@ def verify(store: Store) -> None:
     list(store.admin.verify())
 
 
+def register_a_gateway(store: Store) -> None:
+    record = GatewayRecord(address="127.0.0.1:9092", host="h", session_timeout_ms=15_000)
+    GatewayDirectory(store.object_store, UUID).put(record)
+
+
 def delete_description(store: Store) -> None:
     store.object_store.delete_many(["eoslog.json"])
 
@@ -194,6 +201,9 @@ def replace_description(store: Store) -> None:
         ("A member of a consumer group", vacuum, "ListObjectsV2 of ''"),
         ("A member of a consumer group", delete_description, "DeleteObjects of 'eoslog.json'"),
         ("A member of a consumer group", replace_description, "PutObject of 'eoslog.json'"),
+        ("A member of a consumer group", register_a_gateway, "PutObject of '__gateways/"),
+        ("A gateway", vacuum, "ListObjectsV2 of ''"),
+        ("A gateway", replace_description, "PutObject of 'eoslog.json'"),
         ("The coordinator", verify, "ListMultipartUploads of ''"),
         ("The coordinator", delete_description, "DeleteObjects of 'eoslog.json'"),
         ("The coordinator", replace_description, "PutObject of 'eoslog.json'"),

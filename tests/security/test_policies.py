@@ -16,7 +16,7 @@ from eoslog.store import Store
 from tests.conftest import s3_store_at
 from tests.s3.servers import S3Server
 from tests.security.policies import Request, allows, denies, policy
-from tests.security.roles import ROLES, administer, consume_in_a_group, coordinate, produce
+from tests.security.roles import ROLES, administer, consume_in_a_group, coordinate, produce, serve_clients
 
 pytestmark = pytest.mark.s3
 
@@ -96,14 +96,14 @@ def test_a_role_may_do_all_that_it_does(role: str, recorded: Recorded) -> None:
 def test_nothing_that_may_not_be_replaced_is_put_without_the_condition(recorded: Recorded) -> None:
     create_only = policy("Create-only")
     with requests_of(recorded) as requests:
-        for act in (administer, produce, consume_in_a_group, coordinate):
+        for act in (administer, produce, consume_in_a_group, serve_clients, coordinate):
             act(recorded.process)
 
     puts = {each for each in requests if each.action == "s3:PutObject"}
 
     assert sorted(each for each in puts if denies(create_only, each)) == []
     replaceable = {each.path.split("/")[0] for each in puts if not each.create_only}
-    assert replaceable == {"__consumer_groups"}
+    assert replaceable == {"__consumer_groups", "__gateways"}
     unconditional = {each._replace(create_only=False) for each in puts if each.create_only}
     assert (
         sorted(each for each in unconditional if not denies(create_only, each) and not each.path.startswith(".probe/"))

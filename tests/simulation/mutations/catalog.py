@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutations import (
     deletion,
+    gateways,
     group_coordinators,
     producers,
     publication,
@@ -31,6 +32,7 @@ MODULES = (
     producers,
     transactions,
     transaction_versions,
+    gateways,
     group_coordinators,
     readers,
     records,

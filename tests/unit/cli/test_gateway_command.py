@@ -19,7 +19,7 @@ from tests.certificates import write_certificate
 from tests.depth import sweep
 from tests.pages import table_rows
 from tests.unit.cli.command import REPOSITORY, Command
-from tests.unit.gateway.raw_client import Client, batch, fetch, produce, values_of
+from tests.unit.gateway.raw_client import Client, batch, fetch, produce, running, values_of
 from tests.unit.test_prometheus import fetch as fetch_page
 from tests.unit.test_prometheus import value
 
@@ -162,7 +162,7 @@ def test_the_check_shows_what_clients_need(command: Command, store: eoslog.Store
     assert found["bootstrap.servers"].startswith("127.0.0.1:")
     assert found["auto_create_topics"] is True
     assert (found["default_partitions"], found["group_initial_rebalance_delay_ms"]) == (1, 3_000)
-    assert found["transactional.id"] == "any"
+    assert found["transactional.id"] == found["group.id"] == "any"
     assert {"api": "end_txn", "min_version": 0, "max_version": 5} in found["apis"]
     assert {"api": "fetch", "min_version": 4, "max_version": 12} in found["apis"]
     assert [(each["topic"], each["is_served"]) for each in found["topics"]] == [("columns", False), ("t", True)]
@@ -180,6 +180,18 @@ def test_the_check_shows_the_protocol_of_connections(command: Command, store: eo
     assert protocols == ["PLAINTEXT", "SSL"]
     result = command.run("gateway", "--check", *tls[:2])
     assert (result.exit_code, "Give --tls-certificate and --tls-key" in result.stderr) == (1, True)
+
+
+def test_the_check_shows_the_brokers_that_clients_get(command: Command, store: eoslog.Store) -> None:
+    options = ["--rack", "a", "--listen", "127.0.0.1:0", "--advertise"]
+    with running(store, rack="b") as other:
+        found = command.json("gateway", "--check", *options, "127.0.0.1:1")
+
+        assert [(each["address"], each["rack"]) for each in found["brokers"]] == [
+            ("127.0.0.1:1", "a"),
+            (f"127.0.0.1:{other.port}", "b"),
+        ]
+        assert found["brokers"][1]["node_id"] == other.node_id
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9092", "192.0.2.1:9092", "[::]:9092", "example.com:9092"])

@@ -56,6 +56,24 @@ class Running:
         assert self._ready.wait(_TIMEOUT_S)
         return self
 
+    @property
+    def node_id(self) -> int:
+        """The id of the gateway as a broker."""
+        return self.gateway.gateways.own.node_id
+
+    def know_newest(self) -> None:
+        """Let the gateway read the list of live gateways, whatever its age."""
+
+        async def read() -> None:
+            self.gateway.gateways._read_ms = None
+            await self.gateway.gateways.refresh()
+
+        asyncio.run_coroutine_threadsafe(read(), self._loop).result(_TIMEOUT_S)
+
+    def deregister(self) -> None:
+        """Let the gateway tell the others that it ends."""
+        asyncio.run_coroutine_threadsafe(self.gateway.gateways.deregister(), self._loop).result(_TIMEOUT_S)
+
     def in_loop(self, function: Callable[[], Any]) -> Any:
         """Return what a function returns in the gateway's event loop."""
 

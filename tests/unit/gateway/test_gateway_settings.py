@@ -44,7 +44,7 @@ def test_settings_are_described(store: Store, version: int) -> None:
             client,
             (TOPIC, "kept", None),
             (TOPIC, "missing", None),
-            (BROKER, "1", ("num.partitions", "advertised.listeners", "auto.create.topics.enable")),
+            (BROKER, str(gateway.node_id), ("num.partitions", "advertised.listeners", "auto.create.topics.enable")),
             (OTHER, "x", None),
             version=version,
         )

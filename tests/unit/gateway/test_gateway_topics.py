@@ -36,21 +36,24 @@ def _topic(name: str | UUID, version: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.METADATA])
-def test_the_gateway_is_the_only_broker_and_leads_all_partitions(store: Store, version: int) -> None:
+def test_a_single_gateway_is_the_only_broker_and_leads_all_partitions(store: Store, version: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         answer = metadata(client, "t", version=version)
 
         (broker,) = answer.brokers
-        assert (broker.node_id, broker.host, broker.port) == (1, "127.0.0.1", gateway.port)
+        assert (broker.node_id, broker.host, broker.port) == (gateway.node_id, "127.0.0.1", gateway.port)
     (topic,) = answer.topics
     assert (topic.error_code, topic.name) == (ErrorCode.none, "t")
-    assert [(each.partition_index, each.leader_id) for each in topic.partitions] == [(0, 1), (1, 1)]
+    assert [(each.partition_index, each.leader_id) for each in topic.partitions] == [
+        (0, broker.node_id),
+        (1, broker.node_id),
+    ]
     if version >= 2:
         assert answer.cluster_id == store.describe().store_id
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_CLUSTER])
-def test_the_gateway_is_the_cluster(store: Store, version: int) -> None:
+def test_a_single_gateway_is_the_cluster(store: Store, version: int) -> None:
     values: dict[str, Any] = {"include_cluster_authorized_operations": False}
     if version >= 1:
         values["endpoint_type"] = 1
@@ -60,8 +63,8 @@ def test_the_gateway_is_the_cluster(store: Store, version: int) -> None:
         answer = client.call(ApiKey.DESCRIBE_CLUSTER, version, **values)
 
         (broker,) = answer.brokers
-        assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", gateway.port)
-        assert (answer.error_code, answer.controller_id) == (ErrorCode.none, 1)
+        assert (broker.broker_id, broker.host, broker.port) == (gateway.node_id, "127.0.0.1", gateway.port)
+        assert (answer.error_code, answer.controller_id) == (ErrorCode.none, gateway.node_id)
         assert answer.cluster_id == store.describe().store_id
         if version >= 1:
             refused = [client.call(ApiKey.DESCRIBE_CLUSTER, version, **values | {"endpoint_type": n}) for n in (2, 3)]

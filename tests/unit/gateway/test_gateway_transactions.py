@@ -98,13 +98,15 @@ def test_an_init_with_wrong_values_is_refused(client: Client, values: dict[str, 
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.FIND_COORDINATOR])
-def test_the_gateway_coordinates_groups_and_transactional_ids(client: Client, version: int) -> None:
-    for key_type in (0, 1, 2) if version else (0,):
-        values: dict[str, Any] = {"coordinator_keys": ("a", "b")} if version >= 4 else {"key": "a"}
-        answer = client.call(ApiKey.FIND_COORDINATOR, version, **values | ({"key_type": key_type} if version else {}))
-        for found in getattr(answer, "coordinators", [answer]):
-            assert found.error_code is (ErrorCode.invalid_request if key_type == 2 else NONE)
-            assert (found.node_id, found.host, found.port) == (1, "127.0.0.1", client.socket.getpeername()[1])
+def test_a_single_gateway_coordinates_groups_and_transactional_ids(store: Store, version: int) -> None:
+    values: dict[str, Any] = {"coordinator_keys": ("a", "b")} if version >= 4 else {"key": "a"}
+    with running(store) as gateway, Client(gateway.port) as client:
+        for key_type in (0, 1, 2) if version else (0,):
+            kind = {"key_type": key_type} if version else {}
+            answer = client.call(ApiKey.FIND_COORDINATOR, version, **values | kind)
+            for found in getattr(answer, "coordinators", [answer]):
+                assert found.error_code is (ErrorCode.invalid_request if key_type == 2 else NONE)
+                assert (found.node_id, found.host, found.port) == (gateway.node_id, "127.0.0.1", gateway.port)
 
 
 def test_clients_learn_that_there_is_transaction_version_2(client: Client) -> None:

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from eoslog.errors import IllegalGeneration, UnknownMember
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.group_memberships import Memberships
+from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.protocol import ApiKey
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.groups import EMPTY_GROUP
@@ -230,7 +231,9 @@ def test_no_heartbeat_is_written_while_or_after_a_gateway_leaves(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = world.process()
-    memberships = Memberships(process, Address("127.0.0.1", 9092), listens_elsewhere=False)
+    memberships = Memberships(
+        process, LiveGateways(process, Address("127.0.0.1", 9092), rack=None), listens_elsewhere=False
+    )
     membership = memberships.new("g")
     assert membership.join(frozenset("t")) == 1
     put = process.object_store.put

@@ -421,6 +421,7 @@ def test_an_expected_answer_is_no_error(store: Store, recorded: Recorded) -> Non
         ("__transaction_state/checkpoint/00000000000000000001-ab.json", "checkpoint"),
         ("__append_service/key", "other"),
         ("__consumer_groups/ab/member.1", "heartbeat"),
+        ("__gateways/ab", "heartbeat"),
         ("t/ab/0/00000000000000000000/ab.parquet", "data"),
         ("t/ab/0/00000000000000000000/ab.index.parquet", "index"),
         ("t/ab/0/00000000000000000000/ab.txnindex", "txnindex"),

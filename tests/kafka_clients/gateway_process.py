@@ -31,6 +31,7 @@ class GatewayProcess:
         self.store_url = store_url
         self.log = log
         self._options = options
+        self.variables = variables
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS)), **variables}
         self._listen = "127.0.0.1:0"
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,6 +41,10 @@ class GatewayProcess:
     def servers(self) -> str:
         """The address of the gateway (``bootstrap.servers``)."""
         return self._listen
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:

@@ -5,6 +5,7 @@ They take long and load the machine, so they run only where all clients are inst
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -300,6 +301,28 @@ def test_admin_clients_list_each_group_once(three: Three) -> None:
     with closing(kafka.KafkaAdminClient(bootstrap_servers=three.gateways[0].servers)) as admin:
         listed = [each["group_id"] for each in admin.list_groups()]
     assert sorted(listed) == groups
+
+
+def test_a_consumer_reads_from_the_gateway_in_its_rack(
+    served_at: Callable[..., Served], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    served = served_at("local", "--rack", "a")
+    topic = served.new_topic(PARTITIONS)
+    write(served, topic, 0, 60)
+    caplog.set_level(logging.DEBUG)
+    with running_gateway(served.gateway.store_url, tmp_path / "b.log", "--rack", "b"):
+        settings = {"bootstrap.servers": served.servers, "group.id": topic, "client.rack": "b", "debug": "fetch"}
+        consumer = confluent_kafka.Consumer(settings, logger=logging.getLogger("librdkafka"))
+        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        found: set[bytes] = set()
+        end = time.monotonic() + _PATIENCE_S
+        while len(found) < 60:
+            found.update(message.value() for message in consumer.consume(60, 1) if message.error() is None)
+            assert time.monotonic() < end
+        consumer.close()
+    assert found == {b"%d" % number for number in range(60)}
+    assert "preferred replica" in caplog.text
 
 
 @needs_java

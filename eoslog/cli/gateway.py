@@ -21,6 +21,7 @@ import eoslog
 from eoslog.cli.metrics_options import metrics_options, prometheus_metrics, serve_metrics
 from eoslog.cli.options import COUNT, NATURAL, Command, Invocation, parsed, pass_invocation
 from eoslog.cli.rendering import Columns
+from eoslog.storage.environment import Environment
 
 if TYPE_CHECKING:
     from eoslog.gateway.addresses import Address
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from eoslog.gateway.server import Gateway
 
 _FILES_OF_STORE = 256
-_NOT_INSTALLED = "The gateway needs the package kio. Install it, in a checkout of eoslog: pip install '.[gateway]'"
+_PACKAGES = ("kio", "scramp", "jwt", "cryptography")
+_NOT_INSTALLED = "The gateway needs further packages. Install them, in a checkout of eoslog: pip install '.[gateway]'"
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -43,14 +45,23 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
 
 
-@click.command(cls=Command, examples=["", "--listen 127.0.0.1:9092 --auto-create-topics", "--check"])
+@click.command(
+    cls=Command,
+    examples=[
+        "",
+        "--listen 127.0.0.1:9092 --auto-create-topics",
+        "--users users --new-user alice",
+        "--listen 0.0.0.0:9092 --tls-certificate tls.crt --tls-key tls.key --users users",
+        "--check",
+    ],
+)
 @click.option(
     "--listen",
     type=_ADDRESS,
     metavar="HOST:PORT",
     default="127.0.0.1:9092",
     show_default=True,
-    help="The address for clients, on this machine. Port 0 takes a free one.",
+    help="The address for clients. Port 0 takes a free one. Other machines can connect only with TLS and SASL.",
 )
 @click.option(
     "--advertise", type=_ADDRESS, metavar="HOST:PORT", help="The address that clients get. Default: --listen."
@@ -85,6 +96,19 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     help="The certificate for TLS, and those of its issuers (PEM). A new one is used without a restart.",
 )
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of the certificate (PEM).")
+@click.option("--users", type=_FILE, metavar="FILE", help="Clients authenticate by SCRAM as users of this file.")
+@click.option(
+    "--new-user",
+    metavar="NAME",
+    help="Only ask for a password, or read it from standard input, and put this user into the file of --users.",
+)
+@click.option(
+    "--oauth-jwks-url",
+    metavar="URL",
+    help="Clients authenticate by OAUTHBEARER, with tokens that are signed by keys at this URL.",
+)
+@click.option("--oauth-issuer", metavar="ISSUER", help="The issuer of the tokens (iss).")
+@click.option("--oauth-audience", metavar="AUDIENCE", help="The audience that tokens must name (aud).")
 @click.option("--rack", metavar="RACK", help="The gateway's rack, for consumers with a client.rack.")
 @metrics_options
 @click.option("--check", is_flag=True, help="Only check the store and the address, and show the settings for clients.")
@@ -99,6 +123,11 @@ def gateway(
     group_initial_rebalance_delay_ms: int,
     tls_certificate: Path | None,
     tls_key: Path | None,
+    users: Path | None,
+    new_user: str | None,
+    oauth_jwks_url: str | None,
+    oauth_issuer: str | None,
+    oauth_audience: str | None,
     rack: str | None,
     metrics_port: int | None,
     metrics_address: str,
@@ -118,17 +147,31 @@ def gateway(
             OBJECT_STORE_LINGER_MS,
             GatewayConfig,
         )
+        from eoslog.gateway.scram import write_user
         from eoslog.gateway.security import security
         from eoslog.gateway.server import Gateway, listening_socket
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "kio":
+        if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
         raise click.ClickException(_NOT_INSTALLED) from None
+    if new_user is not None:
+        if users is None:
+            raise click.UsageError("--new-user needs --users FILE.")
+        write_user(users, new_user, _password(), Environment())
+        return
     if advertise is not None and advertise[1] == 0:
         raise click.BadParameter(
             "Clients cannot connect to port 0. Give the port that they use.", param_hint="--advertise"
         )
-    secured = security(tls_certificate=tls_certificate, tls_key=tls_key)
+    secured = security(
+        Environment(),
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        users=users,
+        oauth_jwks_url=oauth_jwks_url,
+        oauth_issuer=oauth_issuer,
+        oauth_audience=oauth_audience,
+    )
     if linger_ms is not None and linger_ms > LONGEST_LINGER_MS:
         raise click.BadParameter(
             f"{linger_ms} ms are too long: requests of clients would time out. Give at most {LONGEST_LINGER_MS}.",
@@ -149,7 +192,7 @@ def gateway(
         rack=rack,
     )
     try:
-        listening = listening_socket(Address(*listen))
+        listening = listening_socket(Address(*listen), secured)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise click.ClickException(
@@ -191,6 +234,15 @@ CLIENTS = (
 """The settings of clients beside ``bootstrap.servers``."""
 _CLIENTS = Columns("Client Settings")
 _BROKERS = Columns("NodeId Address Rack")
+
+
+def _password() -> str:
+    """Return a password from the terminal, or the first line of standard input."""
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
 _VERSIONS = Columns("Api MinVersion MaxVersion")
 _TOPICS = Columns("Topic Partitions IsServed")
 
@@ -218,6 +270,7 @@ def _print_check(
             "ClusterId": store.describe().store_id,
             "bootstrap.servers": str(advertised),
             "security.protocol": secured.protocol,
+            "sasl.mechanism": " or ".join(secured.mechanisms) or None,
             "enable.idempotence": "true or false",
             "transactional.id": "any",
             "isolation.level": "read_committed leaves out rows of open and aborted transactions",

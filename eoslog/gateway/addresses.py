@@ -49,16 +49,22 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_loopback(address: Address) -> None:
-    """Refuse an address at which other machines could connect.
+def check_address(address: Address, *, has_tls: bool, has_sasl: bool) -> None:
+    """Refuse an address at which other machines could connect, unless their connections are secured.
 
-    The gateway has the store's credentials, and does not know its clients yet: it has no SASL.
+    The gateway has the store's credentials. Without SASL everyone could use them, and without TLS everyone could read
+    along.
 
     Raises:
         InvalidOption
     """
-    if not is_loopback(address.host):
+    missing = {
+        "TLS (--tls-certificate and --tls-key)": has_tls,
+        "SASL (--users, or --oauth-jwks-url, --oauth-issuer and --oauth-audience)": has_sasl,
+    }
+    if not is_loopback(address.host) and not all(missing.values()):
+        lacks = " and ".join(option for option, is_there in missing.items() if not is_there)
         raise InvalidOption(
-            f"the gateway cannot listen on {quoted(address.host)}: it has no SASL yet, so each machine that "
-            "reaches it could use its credentials for the store. Listen on 127.0.0.1, ::1 or localhost"
+            f"the gateway cannot listen on {quoted(address.host)} without TLS and SASL: each machine that reaches it "
+            f"could use its credentials for the store. Add {lacks}; or listen on 127.0.0.1, ::1 or localhost"
         )

@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from eoslog.gateway.authentication import Authentication
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.gateway_counts import GatewayCounts
 from eoslog.gateway.memory_budget import Lease, MemoryBudget
-from eoslog.gateway.protocol import ApiKey, Request, UnsupportedRequest, decode_request
+from eoslog.gateway.protocol import ApiKey, Request, UnsupportedRequest, api_key, decode_request
 from eoslog.gateway.request_decoder import MalformedRequest
 from eoslog.gateway.tls import speaks_tls
+from eoslog.wording import quoted
 
 _logger = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
@@ -38,6 +40,19 @@ class Handlers:
     """Puts batches into the queue, and returns the wait for the answer."""
     other: Callable[[Request], Awaitable[tuple[bytes, Lease | None]]]
     """Returns an answer, and the memory that it holds until it is sent."""
+    sasl: Callable[[Request, Authentication], Awaitable[tuple[bytes, str | None]]]
+    """Returns an answer, and why the connection ends after it."""
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A client before its authentication."""
+
+    authentication: Authentication
+    budget: MemoryBudget
+    """The memory for requests of all such clients."""
+    authenticated: Callable[[], None]
+    """Is called when the client is authenticated."""
 
 
 class _Waiting(NamedTuple):
@@ -67,10 +82,12 @@ class Connection:
         counts: GatewayCounts,
         budget: MemoryBudget,
         handlers: Handlers,
+        stranger: Stranger,
     ) -> None:
         """
         Args:
             budget: the memory for requests of all connections.
+            stranger: the client, if it has to authenticate itself.
         """
         self._reader = reader
         self._writer = writer
@@ -78,6 +95,9 @@ class Connection:
         self._counts = counts
         self._budget = budget
         self._handlers = handlers
+        self._stranger = stranger
+        self._authentication = stranger.authentication
+        self._is_authenticated = asyncio.Event()
         self._answers: asyncio.Queue[_Waiting] = asyncio.Queue(config.max_in_flight)
         self._only_produced = False
         """True if all requests that wait for answers are produce requests."""
@@ -97,10 +117,12 @@ class Connection:
             async with asyncio.TaskGroup() as tasks:
                 self._reading = tasks.create_task(self._repeat(self._read_one))
                 tasks.create_task(self._repeat(self._answer_one))
+                if not self._authentication.is_authenticated:
+                    tasks.create_task(self._authenticate_in_time())
         except* _Closed as errors:
             _forget(errors)
         except* ConnectionError as errors:
-            _logger.info("%s is disconnected: %s", self._peer, errors.exceptions[0])
+            _logger.info("%s is disconnected: %s", self._client, errors.exceptions[0])
             _forget(errors)
         finally:
             while not self._answers.empty():
@@ -108,6 +130,19 @@ class Connection:
                 self._answers.task_done()
             # Not close(): the bytes of a client that does not read would be kept.
             self._writer.transport.abort()
+
+    @property
+    def _client(self) -> str:
+        """The name of the client for the log."""
+        principal = self._authentication.principal
+        return str(self._peer) if principal is None else f"{quoted(principal)} at {self._peer}"
+
+    async def _authenticate_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(self._config.handshake_timeout_ms / 1000):
+                await self._is_authenticated.wait()
+        except TimeoutError:
+            raise self._refusal("it was not authenticated in time") from None
 
     @staticmethod
     async def _repeat(step: Callable[[], Awaitable[None]]) -> None:
@@ -122,7 +157,13 @@ class Connection:
         began_ns = self._counts.now_ns()
         self._counts.bytes_in += _SIZE.size + len(frame)
         try:
+            if not self._authentication.is_authenticated:
+                # Each message of an authentication decides what may come next.
+                await self._answers.join()
             try:
+                # Before the request is decoded: the memory for that is many times its size.
+                if (refusal := self._authentication.refusal(api_key(frame))) is not None:
+                    raise self._refusal(refusal)
                 request = decode_request(frame, self._client_host)
             except (MalformedRequest, UnsupportedRequest) as error:
                 self._counts.malformed += 1
@@ -134,6 +175,8 @@ class Connection:
             answer: Awaitable[tuple[bytes | None, Lease | None]]
             if is_produce:
                 answer = _without_lease(await self._handlers.produce(request))
+            elif request.api.key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+                answer = self._authenticated(request)
             else:
                 answer = self._handlers.other(request)
             waiting = _Waiting(request, began_ns, answer, lease)
@@ -146,6 +189,18 @@ class Connection:
             lease.release()
             raise
 
+    async def _authenticated(self, request: Request) -> tuple[bytes, Lease | None]:
+        """Return the answer to a request of the client's authentication."""
+        answer, failure = await self._handlers.sasl(request, self._authentication)
+        if failure is not None:
+            _logger.warning("%s is disconnected: its authentication failed: %s", self._client, failure)
+            await asyncio.sleep(self._config.failed_authentication_delay_ms / 1000)
+        elif self._authentication.is_authenticated:
+            _logger.info("%s is authenticated", self._client)
+            self._is_authenticated.set()
+            self._stranger.authenticated()
+        return answer, None
+
     async def _next_frame(self) -> tuple[bytes | bytearray, Lease]:
         """Return the next request, and its memory. The memory is taken when the client has begun to send the request.
 
@@ -155,14 +210,16 @@ class Connection:
             async with asyncio.timeout(self._config.max_idle_ms / 1000):
                 header = await self._reader.readexactly(_SIZE.size)
             (size,) = _SIZE.unpack(header)
-            if not 0 < size <= self._config.max_frame_bytes:
+            most, budget = self._config.max_frame_bytes, self._budget
+            if not self._authentication.is_authenticated:
+                most, budget = min(most, self._config.max_stranger_frame_bytes), self._stranger.budget
+            if not 0 < size <= most:
                 if speaks_tls(header):
                     raise self._refusal("it speaks TLS, and the gateway was started without --tls-certificate")
-                most = self._config.max_frame_bytes
                 raise self._refusal(f"a request of {size} bytes was announced, and the largest has {most}")
             async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
                 begin = await self._reader.readexactly(min(size, READ_AHEAD))
-            lease = await self._budget.take(size)
+            lease = await budget.take(size)
             if size == len(begin):
                 return begin, lease
             try:
@@ -173,10 +230,10 @@ class Connection:
                 raise
         except asyncio.IncompleteReadError as error:
             if error.partial:
-                _logger.info("%s closed its connection in the middle of a request", self._peer)
+                _logger.info("%s closed its connection in the middle of a request", self._client)
             raise _Closed from None
         except TimeoutError:
-            _logger.info("%s sent no whole request in time, and is disconnected", self._peer)
+            _logger.info("%s sent no whole request in time, and is disconnected", self._client)
             raise _Closed from None
 
     async def _whole(self, begin: bytes, size: int) -> bytearray:
@@ -204,7 +261,7 @@ class Connection:
                 async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
                     await self._writer.drain()
         except TimeoutError:
-            _logger.info("%s took no answer in time, and is disconnected", self._peer)
+            _logger.info("%s took no answer in time, and is disconnected", self._client)
             raise _Closed from None
         finally:
             for each in (waiting.lease, lease):
@@ -212,6 +269,8 @@ class Connection:
                     each.release()
             # Also after an error: ``finish`` waits for all requests that were read.
             self._answers.task_done()
+        if self._authentication.has_failed:
+            raise _Closed
 
     async def _answer(self, waiting: _Waiting) -> tuple[bytes | None, Lease | None]:
         """Wait for an answer, and count it."""
@@ -226,7 +285,7 @@ class Connection:
         return answer
 
     def _refusal(self, reason: str) -> _Closed:
-        _logger.warning("%s is disconnected: %s", self._peer, reason)
+        _logger.warning("%s is disconnected: %s", self._client, reason)
         return _Closed()
 
 

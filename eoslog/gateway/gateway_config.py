@@ -29,7 +29,14 @@ class GatewayConfig:
     max_connections: int = 1_024
     """Beyond it a new connection takes the place of the oldest one that is not secured yet, or is closed at once."""
     handshake_timeout_ms: int = 10_000
-    """A connection is closed if its handshake of TLS takes longer (ms)."""
+    """A connection is closed if its handshake of TLS takes longer, or its authentication after that (ms)."""
+    max_stranger_frame_bytes: int = 512 << 10
+    """The largest request of a client before its authentication (Kafka's ``sasl.server.max.receive.size``)."""
+    stranger_request_bytes: int = 8 << 20
+    """The memory for requests of all connections before their authentication."""
+    failed_authentication_delay_ms: int = 100
+    """A client learns of its failed authentication after this time (ms; Kafka's
+    ``connection.failed.authentication.delay.ms``)."""
     max_in_flight: int = 64
     """The gateway reads no further request of a connection while this many have no answer."""
     request_bytes: int = 128 << 20

@@ -36,6 +36,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -48,6 +49,7 @@ class ApiKey(IntEnum):
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -73,6 +75,8 @@ VERSIONS: Mapping[ApiKey, range] = {
     ApiKey.SYNC_GROUP: range(6),
     ApiKey.DESCRIBE_GROUPS: range(7),
     ApiKey.LIST_GROUPS: range(6),
+    # After version 0 the messages of the mechanism would come without a header.
+    ApiKey.SASL_HANDSHAKE: range(1, 2),
     ApiKey.API_VERSIONS: range(5),
     ApiKey.CREATE_TOPICS: range(2, 8),
     ApiKey.DELETE_TOPICS: range(1, 7),
@@ -86,6 +90,7 @@ VERSIONS: Mapping[ApiKey, range] = {
     ApiKey.TXN_OFFSET_COMMIT: range(6),
     ApiKey.DESCRIBE_CONFIGS: range(1, 5),
     ApiKey.ALTER_CONFIGS: range(3),
+    ApiKey.SASL_AUTHENTICATE: range(3),
     ApiKey.CREATE_PARTITIONS: range(4),
     ApiKey.DELETE_GROUPS: range(3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: range(2),
@@ -171,6 +176,18 @@ class Request:
         return self.api.encoded(self.correlation_id, response)
 
 
+def api_key(content: bytes | bytearray) -> int:
+    """Return the type of a request, without decoding the rest.
+
+    Raises:
+        MalformedRequest
+    """
+    if len(content) < _HEADER.size:
+        raise MalformedRequest(f"a request has at least {_HEADER.size} bytes, not {len(content)}")
+    number: int = _HEADER.unpack_from(content)[0]
+    return number
+
+
 def decode_request(content: bytes | bytearray, client_host: str = "") -> Request:
     """Return the request of a frame.
 
@@ -179,9 +196,8 @@ def decode_request(content: bytes | bytearray, client_host: str = "") -> Request
     Raises:
         UnsupportedRequest, MalformedRequest
     """
-    if len(content) < _HEADER.size:
-        raise MalformedRequest(f"a request has at least {_HEADER.size} bytes, not {len(content)}")
-    number, version, correlation_id = _HEADER.unpack_from(content)
+    number = api_key(content)
+    _, version, correlation_id = _HEADER.unpack_from(content)
     try:
         key = ApiKey(number)
     except ValueError:

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
 
-from eoslog.gateway.addresses import Address, check_loopback
+from eoslog.gateway.addresses import Address, check_address
+from eoslog.gateway.authentication import Authentication
 from eoslog.gateway.batch_cache import BatchCache
 from eoslog.gateway.batch_queue import BatchQueue
-from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
+from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers, Stranger
 from eoslog.gateway.discovery import Discovery
 from eoslog.gateway.fetch import Fetch
 from eoslog.gateway.gateway_config import GatewayConfig
@@ -27,6 +28,7 @@ from eoslog.gateway.memory_budget import Lease, MemoryBudget
 from eoslog.gateway.offsets import Offsets
 from eoslog.gateway.produce import Produce
 from eoslog.gateway.protocol import ApiKey, Request, supported_versions
+from eoslog.gateway.sasl_requests import SaslRequests
 from eoslog.gateway.security import OPEN, Security
 from eoslog.gateway.topic_changes import TopicChanges
 from eoslog.gateway.topic_settings import TopicSettings
@@ -41,6 +43,7 @@ _THREADS = 16
 _COORDINATOR_THREADS = 64
 """Each request of a transaction or a group waits in a thread until its record is in the store. The requests that wait
 share a record, so few threads would mean more records."""
+_AUTHENTICATORS = 4
 _GRACE_S = 10.0
 """The time that produced batches have to be appended after the end of the server (s)."""
 
@@ -72,11 +75,13 @@ class Gateway:
         """
         self._store = store
         self._config = config
+        self._environment = store.environment
         self._security = security
         self._counts = GatewayCounts([key.name.lower() for key in ApiKey], store.environment.monotonic_ns)
         self.phase = Phase.STARTING
         self._executor = library_executor(_THREADS, "eoslog-gateway")
         self._requests = MemoryBudget(config.request_bytes)
+        self._strangers_requests = MemoryBudget(config.stranger_request_bytes)
         self._rows = MemoryBudget(config.row_bytes)
         self._responses = MemoryBudget(config.response_bytes)
         known = KnownTopics(store, self._executor)
@@ -149,7 +154,8 @@ class Gateway:
             ApiKey.API_VERSIONS: _versions,
         }
         produce = Produce(config, known, self._queue, cache=cache, rows=self._rows, executor=self._executor)
-        self._handlers = Handlers(produce.begin, self._other)
+        self._authenticators = library_executor(_AUTHENTICATORS, "eoslog-gateway-authentication")
+        self._handlers = Handlers(produce.begin, self._other, SaslRequests(self._authenticators).answer)
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         """Those in the handshake of TLS are None."""
         self._strangers: dict[asyncio.Task[None], None] = {}
@@ -192,6 +198,7 @@ class Gateway:
             self._executor.shutdown(cancel_futures=True)
             self._appenders.shutdown(cancel_futures=True)
             self._coordinator_threads.shutdown(cancel_futures=True)
+            self._authenticators.shutdown(cancel_futures=True)
 
     def metrics(self) -> GatewayMetrics:
         """Return the metrics of this gateway. Any thread may call it."""
@@ -236,10 +243,12 @@ class Gateway:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connections[task] = None
         try:
-            if self._security.tls is not None:
-                self._strangers[task] = None
-                if not await self._security.tls.begin(writer, self._config.handshake_timeout_ms):
-                    return
+            authentication = Authentication(self._security.mechanisms, self._environment.monotonic_ms)
+            self._strangers[task] = None
+            tls = self._security.tls
+            if tls is not None and not await tls.begin(writer, self._config.handshake_timeout_ms):
+                return
+            if authentication.is_authenticated:
                 del self._strangers[task]
             writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD)
             connection = Connection(
@@ -249,6 +258,7 @@ class Gateway:
                 counts=self._counts,
                 budget=self._requests,
                 handlers=self._handlers,
+                stranger=Stranger(authentication, self._strangers_requests, lambda: self._strangers.pop(task, None)),
             )
             self._connections[task] = connection
             await connection.run()
@@ -279,13 +289,13 @@ async def _versions(request: Request) -> Any:
     return supported_versions(request)
 
 
-def listening_socket(address: Address) -> socket.socket:
-    """Return a socket that listens at an address of this machine only.
+def listening_socket(address: Address, security: Security = OPEN) -> socket.socket:
+    """Return a socket that listens at an address of this machine.
 
     Raises:
-        InvalidOption: other machines could connect to the address.
+        InvalidOption: other machines could connect to the address, without the security that this needs.
         OSError: the address is in use, or it is not an address of this machine.
     """
-    check_loopback(address)
+    check_address(address, has_tls=security.tls is not None, has_sasl=bool(security.mechanisms))
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)

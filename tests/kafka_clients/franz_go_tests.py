@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 NEW_GROUPS = "The gateway has no groups of KIP-848. franz-go leaves the test out."
 SHARE_GROUPS = "eoslog has no share groups. franz-go leaves the test out."
-SECURITY = "The gateway has neither TLS nor SASL."
+SECURITY = "The gateway of this run has neither TLS nor SASL."
 COMPRESSION = "The gateway answers without compression. The test needs batches as the producer compressed them."
 
 PASSES: tuple[str, ...] = (

@@ -8,7 +8,7 @@ BROKERS = "The test is about a broker's disks, replicas or access rules. A store
 PARTITION_DESCRIPTIONS = (
     "The gateway does not answer `DescribeTopicPartitions`. Clients with a fallback send `Metadata` instead."
 )
-SECURITY = "The gateway has neither TLS nor SASL."
+SECURITY = "The gateway of this run has neither TLS nor SASL."
 
 PASSES: tuple[str, ...] = (
     "test_admin_integration.py::test_create_delete_topics",

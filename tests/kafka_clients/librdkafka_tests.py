@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SHARE_GROUPS = "eoslog has no share groups."
-SECURITY = "The gateway has neither TLS nor SASL."
+SECURITY = "The gateway of this run has neither TLS nor SASL."
 BROKERS = "The test needs several brokers in several racks."
 ACLS = "The gateway has no access control lists."
 

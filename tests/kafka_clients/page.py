@@ -32,8 +32,9 @@ clients that its environment has.
 - confluent-kafka, kafka-python, aiokafka and Java share the partitions of a topic in groups. A static member that
   starts again causes no rebalance, and an evicted member cannot commit. confluent-kafka also uses the cooperative
   assignor.
-- confluent-kafka, kafka-python, aiokafka and Kafka's tools in Java use TLS. None of the three for Python writes to a
-  gateway whose certificate it does not trust.
+- confluent-kafka, kafka-python, aiokafka and Kafka's tools in Java use TLS, and authenticate by SCRAM-SHA-256,
+  SCRAM-SHA-512 and OAUTHBEARER. None of the three for Python writes to a gateway whose certificate it does not trust,
+  or with a wrong password, an unknown name, an expired token or a token for another audience.
 - `kafka-consumer-groups` lists, describes and deletes groups, and resets and deletes offsets.
 - Members of groups and the gateway are killed and stopped while members read a topic. Members that commit after their
   work miss no row. confluent-kafka and Kafka's `TransactionalMessageCopier` copy each row once.

@@ -1,14 +1,17 @@
-"""Clients of Kafka that encrypt their connections: each writes a value to a topic, and reads it."""
+"""Clients of Kafka over secured connections: each writes a value to a topic, and reads it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.kafka_clients import java_tools
 
@@ -23,10 +26,20 @@ class Access:
     ca: Path
     """The certificates that the client trusts (PEM)."""
     patience_s: float = PATIENCE_S
+    mechanism: str | None = None
+    """The mechanism of SASL."""
+    user: str = ""
+    password: str = ""
+    token: Callable[[], str] = str
+    """Returns a token, for OAUTHBEARER."""
 
     @property
     def protocol(self) -> str:
-        return "SSL"
+        return "SSL" if self.mechanism is None else "SASL_SSL"
+
+    @property
+    def has_token(self) -> bool:
+        return self.mechanism == "OAUTHBEARER"
 
 
 class Refused(Exception):
@@ -37,12 +50,17 @@ def _confluent(access: Access, topic: str, value: bytes) -> list[bytes]:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
     errors: list[KafkaError] = []
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap.servers": access.servers,
         "security.protocol": access.protocol,
         "ssl.ca.location": str(access.ca),
         "error_cb": errors.append,
     }
+    if access.has_token:
+        settings |= {"sasl.mechanism": access.mechanism, "oauth_cb": lambda _: (access.token(), time.time() + 3_600)}
+    elif access.mechanism is not None:
+        names = {"sasl.mechanism": access.mechanism, "sasl.username": access.user, "sasl.password": access.password}
+        settings |= names
     producer = Producer(settings)
     producer.produce(topic, value)
     if producer.flush(access.patience_s):
@@ -55,17 +73,31 @@ def _confluent(access: Access, topic: str, value: bytes) -> list[bytes]:
     return [found.value()]
 
 
+def _plain_settings(access: Access) -> dict[str, Any]:
+    """Return the settings that kafka-python and aiokafka have in common."""
+    return {
+        "bootstrap_servers": access.servers,
+        "security_protocol": access.protocol,
+        "sasl_mechanism": access.mechanism or "PLAIN",
+        "sasl_plain_username": access.user,
+        "sasl_plain_password": access.password,
+    }
+
+
 def _kafka_python(access: Access, topic: str, value: bytes) -> list[bytes]:
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.errors import KafkaError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    settings = {
-        "bootstrap_servers": access.servers,
-        "security_protocol": access.protocol,
-        "ssl_cafile": str(access.ca),
-    }
+    class Tokens(AbstractTokenProvider):
+        def token(self) -> str:
+            return access.token()
+
+    settings = {**_plain_settings(access), "ssl_cafile": str(access.ca)}
+    if access.has_token:
+        settings["sasl_oauth_token_provider"] = Tokens()
     try:
-        producer = KafkaProducer(**settings, max_block_ms=int(access.patience_s * 1_000))
+        producer = KafkaProducer(**settings, bootstrap_timeout_ms=int(access.patience_s * 1_000))
         try:
             producer.send(topic, value).get(access.patience_s)
         finally:
@@ -82,14 +114,17 @@ def _kafka_python(access: Access, topic: str, value: bytes) -> list[bytes]:
 
 def _aiokafka(access: Access, topic: str, value: bytes) -> list[bytes]:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+    from aiokafka.abc import AbstractTokenProvider
     from aiokafka.errors import KafkaError
 
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:
+            return access.token()
+
     async def run() -> list[bytes]:
-        settings: dict[str, Any] = {
-            "bootstrap_servers": access.servers,
-            "security_protocol": access.protocol,
-            "ssl_context": ssl.create_default_context(cafile=str(access.ca)),
-        }
+        settings = {**_plain_settings(access), "ssl_context": ssl.create_default_context(cafile=str(access.ca))}
+        if access.has_token:
+            settings["sasl_oauth_token_provider"] = Tokens()
         producer = AIOKafkaProducer(**settings)
         try:
             await producer.start()
@@ -127,14 +162,33 @@ def java_settings(access: Access, directory: Path) -> Path:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(access.ca),
     }
+    modules = "org.apache.kafka.common.security"
+    if access.has_token:
+        token = directory / "token"
+        token.write_text(access.token(), encoding="ascii")
+        settings |= {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+            "sasl.login.callback.handler.class": f"{modules}.oauthbearer.OAuthBearerLoginCallbackHandler",
+            "sasl.jaas.config": f"{modules}.oauthbearer.OAuthBearerLoginModule required;",
+        }
+    elif access.mechanism is not None:
+        login = f'username="{access.user}" password="{access.password}"'
+        settings |= {
+            "sasl.mechanism": access.mechanism,
+            "sasl.jaas.config": f"{modules}.scram.ScramLoginModule required {login};",
+        }
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="ascii")
     return path
 
 
 def java_offsets(access: Access, topic: str, directory: Path) -> str:
     """Return the line that ``kafka-get-offsets`` prints for a topic."""
-    return java_tools.run(
-        "GetOffsetShell",
-        *("--bootstrap-server", access.servers, "--topic", topic),
-        *("--command-config", str(java_settings(access, directory))),
-    ).strip()
+    settings = java_settings(access, directory)
+    # By default Kafka's clients read tokens from no file.
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(directory / 'token').as_uri()}"
+    with mock.patch.dict(os.environ, JAVA_TOOL_OPTIONS=allowed):
+        return java_tools.run(
+            "GetOffsetShell",
+            *("--bootstrap-server", access.servers, "--topic", topic, "--command-config", str(settings)),
+        ).strip()

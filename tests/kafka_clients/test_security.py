@@ -1,38 +1,90 @@
-"""Clients of Kafka over TLS."""
+"""Clients of Kafka over TLS, which authenticate themselves by SCRAM and by tokens."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eoslog.gateway.scram import write_user
+from eoslog.storage.environment import Environment
 from tests.certificates import write_certificate
 from tests.kafka_clients import java_tools
 from tests.kafka_clients.conftest import Served
 from tests.kafka_clients.secure_clients import CLIENTS, Access, Refused, java_offsets
+from tests.tokens import AUDIENCE, ISSUER, Issuer, KeyServer, key_server
 
 pytestmark = pytest.mark.slow
 needs_java = pytest.mark.skipif(
     shutil.which("java") is None or not any(java_tools.JARS.glob("kafka-tools-*.jar")),
-    reason="no tools of Kafka: run make test-kafka-clients",
+    reason="there is no Java, or no Kafka in .cache/kafka-clients: run make test-kafka-clients",
 )
+PASSWORD = "alice's, secret="
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _SOON_S = 5
+TrustedGateway = tuple[Served, Access]
+
+
+def _with_token(access: Access, issuer: Issuer, **claims: Any) -> Access:
+    return replace(access, mechanism="OAUTHBEARER", token=lambda: issuer.token(**claims))
+
+
+REFUSED: dict[str, Callable[[Access, Issuer], Access]] = {
+    "SCRAM-SHA-512: there is no user 'alice', or the password is wrong": lambda access, issuer: replace(
+        access, mechanism=SCRAM[1], password="wrong password"
+    ),
+    "SCRAM-SHA-256: there is no user 'bob', or the password is wrong": lambda access, issuer: replace(
+        access, mechanism=SCRAM[0], user="bob"
+    ),
+    "OAUTHBEARER: the token has expired": lambda access, issuer: _with_token(access, issuer, lifetime_s=-1),
+    "OAUTHBEARER: the token is for another audience": lambda access, issuer: _with_token(access, issuer, aud="other"),
+    "before it was authenticated": lambda access, issuer: access,
+}
+"""Clients by the reason that the gateway's log gives."""
 
 
 @pytest.fixture(scope="module")
-def encrypted(served_at: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Access]:
+def encrypted(served_at: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> TrustedGateway:
     """A gateway with TLS."""
     files = write_certificate(tmp_path_factory.mktemp("tls"))
-    options = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
-    served = served_at("local", *options)
+    served = served_at("local", "--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
     return served, Access(served.servers, files.certificate)
 
 
+@pytest.fixture(scope="module")
+def issuer() -> Issuer:
+    return Issuer()
+
+
+@pytest.fixture(scope="module")
+def keys(issuer: Issuer) -> Iterator[KeyServer]:
+    with key_server(issuer) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def secured(
+    served_at: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory, keys: KeyServer
+) -> TrustedGateway:
+    """A gateway with TLS and SASL."""
+    directory = tmp_path_factory.mktemp("sasl")
+    files = write_certificate(directory)
+    write_user(directory / "users", "alice", PASSWORD, Environment())
+    served = served_at(
+        "local",
+        *("--tls-certificate", str(files.certificate), "--tls-key", str(files.key)),
+        *("--users", str(directory / "users")),
+        *("--oauth-jwks-url", keys.url, "--oauth-issuer", ISSUER, "--oauth-audience", AUDIENCE),
+    )
+    return served, Access(served.servers, files.certificate, user="alice", password=PASSWORD)
+
+
 @pytest.mark.parametrize("package", CLIENTS)
-def test_clients_write_and_read_over_tls(encrypted: tuple[Served, Access], package: str) -> None:
+def test_clients_write_and_read_over_tls(encrypted: TrustedGateway, package: str) -> None:
     pytest.importorskip(package)
     served, access = encrypted
     topic = served.new_topic()
@@ -43,7 +95,7 @@ def test_clients_write_and_read_over_tls(encrypted: tuple[Served, Access], packa
 
 @pytest.mark.parametrize("package", CLIENTS)
 def test_clients_refuse_a_certificate_that_they_do_not_trust(
-    encrypted: tuple[Served, Access], package: str, tmp_path: Path
+    encrypted: TrustedGateway, package: str, tmp_path: Path
 ) -> None:
     pytest.importorskip(package)
     served, access = encrypted
@@ -55,11 +107,63 @@ def test_clients_refuse_a_certificate_that_they_do_not_trust(
     assert served.rows(topic) == []
 
 
+@pytest.mark.parametrize("mechanism", SCRAM)
+@pytest.mark.parametrize("package", CLIENTS)
+def test_clients_with_a_password_write_and_read(secured: TrustedGateway, package: str, mechanism: str) -> None:
+    pytest.importorskip(package)
+    served, access = secured
+    topic = served.new_topic()
+
+    assert CLIENTS[package](replace(access, mechanism=mechanism), topic, b"v") == [b"v"]
+    assert [row["value"] for row in served.rows(topic)] == [b"v"]
+
+
+@pytest.mark.parametrize("package", CLIENTS)
+def test_clients_with_a_token_write_and_read(secured: TrustedGateway, issuer: Issuer, package: str) -> None:
+    pytest.importorskip(package)
+    served, access = secured
+    topic = served.new_topic()
+
+    assert CLIENTS[package](replace(access, mechanism="OAUTHBEARER", token=issuer.token), topic, b"v") == [b"v"]
+    assert [row["value"] for row in served.rows(topic)] == [b"v"]
+
+
+@pytest.mark.parametrize("package", CLIENTS)
+@pytest.mark.parametrize("reason", REFUSED)
+def test_other_clients_are_refused(secured: TrustedGateway, issuer: Issuer, package: str, reason: str) -> None:
+    pytest.importorskip(package)
+    served, access = secured
+    topic = served.new_topic()
+    begin = served.gateway.log.stat().st_size
+
+    with pytest.raises(Refused):
+        CLIENTS[package](replace(REFUSED[reason](access, issuer), patience_s=_SOON_S), topic, b"v")
+
+    assert served.rows(topic) == []
+    said = served.gateway.log.read_text()[begin:]
+    assert reason in said
+    assert "Traceback" not in said
+
+
 @needs_java
-def test_a_client_in_java_uses_tls(encrypted: tuple[Served, Access], tmp_path: Path) -> None:
+def test_a_client_in_java_uses_tls(encrypted: TrustedGateway, tmp_path: Path) -> None:
     served, access = encrypted
     topic = served.new_topic()
     with served.store.producer() as producer:
         producer.send(topic, b"v")
 
+    assert java_offsets(access, topic, tmp_path) == f"{topic}:0:1"
+
+
+@needs_java
+@pytest.mark.parametrize("mechanism", [*SCRAM, "OAUTHBEARER"])
+def test_a_client_in_java_authenticates_itself(
+    secured: TrustedGateway, issuer: Issuer, mechanism: str, tmp_path: Path
+) -> None:
+    served, access = secured
+    topic = served.new_topic()
+    with served.store.producer() as producer:
+        producer.send(topic, b"v")
+
+    access = replace(access, mechanism=mechanism, token=issuer.token)
     assert java_offsets(access, topic, tmp_path) == f"{topic}:0:1"

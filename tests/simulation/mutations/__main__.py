@@ -19,8 +19,11 @@ from tests.simulation.mutations.hunt import Catch, hunt, run_history
 from tests.simulation.mutations.page import record, recorded
 
 
-class _Unshrunk:
-    """Of a failure that was made on purpose, nobody wants the smallest example."""
+class _Under:
+    """Applies a mutation. Of a failure that was made on purpose, nobody wants the smallest example."""
+
+    def __init__(self, name: str) -> None:
+        self._applied = MUTATIONS[name].applied()
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
@@ -28,6 +31,8 @@ class _Unshrunk:
 
         settings.register_profile("unshrunk", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
         settings.load_profile("unshrunk")
+        # Not earlier: the mutation may import a package that imports hypothesis.
+        self._applied.__enter__()
 
 
 @click.command()
@@ -39,8 +44,7 @@ def main(names: tuple[str, ...], histories: int, first: int, applied: str | None
     """Hunt mutations, all or these, and write down which history catches each."""
     logging.disable(logging.CRITICAL)  # Under faults the log warns all the time.
     if applied is not None:
-        with MUTATIONS[applied].applied():
-            sys.exit(pytest.main(["-q", "-x", *names], plugins=[_Unshrunk()]))
+        sys.exit(pytest.main(["-q", "-x", *names], plugins=[_Under(applied)]))
     unknown = set(names) - BY_HISTORIES.keys()
     if unknown:
         raise click.UsageError(f"no mutation that histories catch is named {', '.join(sorted(unknown))}")

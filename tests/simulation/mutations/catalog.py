@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutations import (
     deletion,
+    gateway_security,
     gateways,
     group_coordinators,
     producers,
@@ -34,6 +35,7 @@ MODULES = (
     transaction_versions,
     gateways,
     group_coordinators,
+    gateway_security,
     readers,
     records,
     shared_objects,

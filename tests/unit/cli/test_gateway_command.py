@@ -13,6 +13,8 @@ import pytest
 
 import eoslog
 from eoslog.errors import StoreUnavailable
+from eoslog.gateway.scram import ScramUsers, write_user
+from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.object_store import StoredObject
 from tests.certificates import write_certificate
@@ -171,13 +173,22 @@ def test_the_check_shows_what_clients_need(command: Command, store: eoslog.Store
 def test_the_check_shows_the_protocol_of_connections(command: Command, store: eoslog.Store, tmp_path: Path) -> None:
     files = write_certificate(tmp_path)
     tls = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
+    write_user(tmp_path / "users", "alice", "alice's secret", Environment())
+    scram = ("--users", str(tmp_path / "users"))
+    oauth = ("--oauth-jwks-url", "https://example.com/keys", "--oauth-issuer", "i", "--oauth-audience", "a")
 
-    protocols = [
-        command.json("gateway", "--check", "--listen", "127.0.0.1:0", *options)["security.protocol"]
-        for options in ((), tls)
+    shown = [
+        command.json("gateway", "--check", "--listen", "127.0.0.1:0", *options)
+        for options in ((), tls, scram, (*tls, *scram, *oauth))
     ]
 
-    assert protocols == ["PLAINTEXT", "SSL"]
+    assert [(each["security.protocol"], each["sasl.mechanism"]) for each in shown] == [
+        ("PLAINTEXT", None),
+        ("SSL", None),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ("SASL_SSL", "SCRAM-SHA-256 or SCRAM-SHA-512 or OAUTHBEARER"),
+    ]
+    assert command.run("gateway", "--check", "--listen", "0.0.0.0:0", *tls, *scram).exit_code == 0
     result = command.run("gateway", "--check", *tls[:2])
     assert (result.exit_code, "Give --tls-certificate and --tls-key" in result.stderr) == (1, True)
 
@@ -200,7 +211,28 @@ def test_other_machines_cannot_connect(command: Command, store: eoslog.Store, ad
 
     assert result.exit_code == 1
     assert "[EOSLOG_INVALID_OPTION] the gateway cannot listen on" in result.stderr
-    assert "no SASL yet" in result.stderr
+    said = " ".join(result.stderr.split())
+    assert "Add TLS (--tls-certificate and --tls-key) and SASL (--users, or --oauth-jwks-url" in said
+
+
+@pytest.mark.parametrize("password", ["alice's secret", "größer=,secret"])
+def test_a_new_user_is_in_the_file_without_the_password(command: Command, tmp_path: Path, password: str) -> None:
+    users = tmp_path / "users"
+    for name in ("alice", "bob", "alice"):
+        result = command.run("gateway", "--users", str(users), "--new-user", name, text=f"{password}\n".encode())
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+    assert ScramUsers(users)
+    assert [line.partition(":")[0] for line in users.read_text().splitlines()] == ["*", "bob", "bob", "alice", "alice"]
+    assert password not in users.read_text()
+
+
+def test_a_new_user_needs_a_file_and_a_password(command: Command, tmp_path: Path) -> None:
+    without_file = command.run("gateway", "--new-user", "alice", text=b"alice's secret\n")
+    assert (without_file.exit_code, "--new-user needs --users FILE" in without_file.stderr) == (2, True)
+    without_password = command.run("gateway", "--users", str(tmp_path / "users"), "--new-user", "alice", text=b"")
+    assert (without_password.exit_code, "8 to 1000 characters" in without_password.stderr) == (1, True)
+    assert not list(tmp_path.glob("*"))
 
 
 @pytest.mark.parametrize("address", ["9092", ":9092", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "::1:9092"])
@@ -248,8 +280,9 @@ def test_a_place_without_a_store_is_reported(tmp_path: Path) -> None:
     assert (result.exit_code, "[EOSLOG_NOT_A_STORE]" in result.stderr) == (1, True)
 
 
-def test_without_the_extra_the_command_says_how_to_install_it(command: Command) -> None:
-    status, error = refused(command, "--check", program="import sys; sys.modules['kio'] = None")
+@pytest.mark.parametrize("package", ["kio", "scramp", "jwt"])
+def test_without_the_extra_the_command_says_how_to_install_it(command: Command, package: str) -> None:
+    status, error = refused(command, "--check", program=f"import sys; sys.modules[{package!r}] = None")
 
     assert (status, "pip install '.[gateway]'" in error, "Traceback" in error) == (1, True, False)
 

@@ -15,6 +15,7 @@ import pytest
 from eoslog.errors import InvalidOption
 from eoslog.gateway.protocol import ApiKey
 from eoslog.gateway.security import Security, security
+from eoslog.storage.environment import Environment
 from eoslog.store import Store
 from tests.certificates import CertificateFiles, write_certificate
 from tests.unit.gateway.raw_client import Client, Running, batch, fetch, frame, produce, running, values_of
@@ -26,7 +27,7 @@ def files(tmp_path: Path) -> CertificateFiles:
 
 
 def secured(files: CertificateFiles) -> Security:
-    return security(tls_certificate=files.certificate, tls_key=files.key)
+    return security(Environment(), tls_certificate=files.certificate, tls_key=files.key)
 
 
 def certificate_of(gateway: Running) -> str:
@@ -187,6 +188,6 @@ def test_the_files_of_the_certificate_are_checked_at_the_start(files: Certificat
         (files.certificate, tmp_path / "missing"),
     ):
         with pytest.raises(InvalidOption, match="are not a TLS certificate and its key"):
-            security(tls_certificate=certificate, tls_key=key)
+            security(Environment(), tls_certificate=certificate, tls_key=key)
     with pytest.raises(InvalidOption, match="Give --tls-certificate and --tls-key"):
-        security(tls_certificate=files.certificate)
+        security(Environment(), tls_certificate=files.certificate)

@@ -6,7 +6,8 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -46,21 +47,37 @@ class Refused(Exception):
     """The client gave up."""
 
 
-def _confluent(access: Access, topic: str, value: bytes) -> list[bytes]:
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-
-    errors: list[KafkaError] = []
+def _confluent_settings(access: Access, token_lifetime_s: float, on_error: Callable[[Any], object]) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap.servers": access.servers,
         "security.protocol": access.protocol,
         "ssl.ca.location": str(access.ca),
-        "error_cb": errors.append,
+        "error_cb": on_error,
     }
     if access.has_token:
-        settings |= {"sasl.mechanism": access.mechanism, "oauth_cb": lambda _: (access.token(), time.time() + 3_600)}
+        settings["sasl.mechanism"] = access.mechanism
+        settings["oauth_cb"] = lambda _: (access.token(), time.time() + token_lifetime_s)
     elif access.mechanism is not None:
         names = {"sasl.mechanism": access.mechanism, "sasl.username": access.user, "sasl.password": access.password}
         settings |= names
+    return settings
+
+
+@contextmanager
+def confluent_producer(access: Access, *, token_lifetime_s: float, on_error: Callable[[Any], object]) -> Iterator[Any]:
+    """A producer of confluent-kafka, which asks for a new token before its token expires."""
+    from confluent_kafka import Producer
+
+    producer = Producer(_confluent_settings(access, token_lifetime_s, on_error))
+    yield producer
+    producer.flush(PATIENCE_S)
+
+
+def _confluent(access: Access, topic: str, value: bytes) -> list[bytes]:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+    errors: list[KafkaError] = []
+    settings = _confluent_settings(access, 3_600, errors.append)
     producer = Producer(settings)
     producer.produce(topic, value)
     if producer.flush(access.patience_s):

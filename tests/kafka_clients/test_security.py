@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from eoslog.storage.environment import Environment
 from tests.certificates import write_certificate
 from tests.kafka_clients import java_tools
 from tests.kafka_clients.conftest import Served
-from tests.kafka_clients.secure_clients import CLIENTS, Access, Refused, java_offsets
+from tests.kafka_clients.secure_clients import CLIENTS, Access, Refused, confluent_producer, java_offsets
 from tests.tokens import AUDIENCE, ISSUER, Issuer, KeyServer, key_server
 
 pytestmark = pytest.mark.slow
@@ -143,6 +144,29 @@ def test_other_clients_are_refused(secured: TrustedGateway, issuer: Issuer, pack
     said = served.gateway.log.read_text()[begin:]
     assert reason in said
     assert "Traceback" not in said
+
+
+def test_a_client_goes_on_with_new_tokens_on_its_connection(secured: TrustedGateway, issuer: Issuer) -> None:
+    pytest.importorskip("confluent_kafka")
+    served, access = secured
+    topic = served.new_topic()
+    begin = served.gateway.log.stat().st_size
+    lifetime_s, values = 8, [b"%d" % number for number in range(24)]
+    errors: list[object] = []
+    with confluent_producer(
+        replace(access, mechanism="OAUTHBEARER", token=lambda: issuer.token(lifetime_s=lifetime_s)),
+        # The client asks for its next token some time before this one expires.
+        token_lifetime_s=lifetime_s - 2,
+        on_error=errors.append,
+    ) as producer:
+        for value in values:
+            producer.produce(topic, value)
+            assert producer.flush(_SOON_S) == 0
+            time.sleep(0.5)
+
+    assert [row["value"] for row in served.rows(topic)] == values
+    assert errors == []
+    assert "its session has ended" not in served.gateway.log.read_text()[begin:]
 
 
 @needs_java

@@ -125,6 +125,31 @@ def test_a_worker_that_is_killed_loses_and_doubles_no_line(own: Served, tmp_path
     check_that_lines_arrived_once(own, topic, files)
 
 
+def test_a_worker_waits_for_the_end_of_an_open_transaction_and_no_longer(
+    local: Served, tmp_path: Path, files: Files
+) -> None:
+    """A worker that starts reads the committed places of connectors up to the end of their topic, and joins only then.
+
+    A task that was killed may have left a transaction open there. Nothing else ends it than its timeout.
+    """
+    topic = local.new_topic()
+    files.add_lines(100)
+    with running_worker(local.servers, topic, tmp_path) as worker:
+        worker.create("source", file_source(files.source, topic))
+        until(lambda: len(rows_of(local, topic)) == 100, "the lines do not arrive")
+        worker.kill()
+        killed = local.store.producer(transactional_id=f"{topic}-killed", transaction_timeout_ms=30_000)
+        killed.init_transactions()
+        killed.begin_transaction()
+        killed.send(f"{topic}-offsets", b"{}", key=b"[]", partition=0)
+        killed.flush()
+        worker.start()
+        worker.create("sink", file_sink(topic, files.sink))
+        files.wait_for_all()
+
+    check_that_lines_arrived_once(local, topic, files)
+
+
 def test_a_worker_that_pauses_gets_no_line_in_after_another_took_over(
     local: Served, tmp_path: Path, files: Files
 ) -> None:

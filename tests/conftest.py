@@ -52,13 +52,9 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what was collected from garbage collection, which would go through thousands of tests each time."""
+    """Exempt what was collected from garbage collection, also from that of pytest at the end of the session."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -38,6 +38,19 @@ def parsed(arguments: list[str]) -> dict[str, Any]:
     return gateway.make_context(name, options).params
 
 
+def in_pod(arguments: list[str], directory: Path) -> list[str]:
+    """The arguments as a container gets them, with files of a directory instead of those of secrets."""
+    found = []
+    for each in arguments:
+        option, _, path = each.partition("=/etc/eoslog/")
+        if path:
+            file = directory / path.replace("/", "-")
+            file.touch()
+            each = f"{option}={file}"
+        found.append(each.replace("$(POD_NAME)", "eoslog-gateway-0"))
+    return found
+
+
 def pod_of(name: str) -> dict[str, Any]:
     """The pod of the first workload in a manifest."""
     documents = yaml.safe_load_all((DEPLOYED / name).read_text(encoding="utf-8"))
@@ -82,11 +95,11 @@ def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["gateway-sidecar.yaml"])
-def test_a_pod_starts_a_gateway_that_its_probes_reach(name: str) -> None:
+@pytest.mark.parametrize("name", ["gateway-sidecar.yaml", "gateway.yaml"])
+def test_a_pod_starts_a_gateway_that_its_probes_reach(name: str, tmp_path: Path) -> None:
     pod = pod_of(name)
     container = gateway_of(pod)
-    options = parsed(container["args"])
+    options = parsed(in_pod(container["args"], tmp_path))
     (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == "metrics"]
 
     assert (options["metrics_address"], options["metrics_port"]) == ("0.0.0.0", port)
@@ -109,6 +122,34 @@ def test_a_sidecar_serves_its_pod_only_and_starts_before_the_application() -> No
     assert (container["restartPolicy"], container["startupProbe"]["httpGet"]["path"]) == ("Always", "/readyz")
     assert host == "127.0.0.1"
     assert {"name": "KAFKA_BOOTSTRAP_SERVERS", "value": f"{host}:{port}"} in application["env"]
+
+
+def test_clients_of_the_service_reach_each_pod_by_its_own_name_with_tls_and_a_password(tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all((DEPLOYED / "gateway.yaml").read_text(encoding="utf-8")))
+    (stateful,) = [each for each in documents if each["kind"] == "StatefulSet"]
+    services = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Service"}
+    (budget,) = [each["spec"] for each in documents if each["kind"] == "PodDisruptionBudget"]
+    pod = pod_of("gateway.yaml")
+    container = gateway_of(pod)
+    options = parsed(in_pod(container["args"], tmp_path))
+    headless = stateful["spec"]["serviceName"]
+    labels = pod["metadata"]["labels"]
+
+    assert options["advertise"] == (f"eoslog-gateway-0.{headless}.default.svc.cluster.local", 9092)
+    assert (services[headless]["clusterIP"], services[headless]["publishNotReadyAddresses"]) == ("None", True)
+    assert [each["ports"][0]["port"] for each in services.values()] == [options["listen"][1]] * 2
+    assert all(each["selector"] == labels for each in services.values())
+    assert budget["selector"]["matchLabels"] == stateful["spec"]["selector"]["matchLabels"] == labels
+    assert budget["maxUnavailable"] == 1 < stateful["spec"]["replicas"]
+    assert all(options[name] for name in ("tls_certificate", "tls_key", "users"))
+    (_, wait) = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] > int(wait) + LONGEST_END_S
+    mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    secrets = {each["name"]: each["secret"]["secretName"] for each in pod["spec"]["volumes"]}
+    assert {path: secrets[name] for path, name in mounted.items()} == {
+        "/etc/eoslog/tls": "eoslog-gateway-tls",
+        "/etc/eoslog/users": "eoslog-gateway-users",
+    }
 
 
 def test_the_image_has_what_a_gateway_needs() -> None:

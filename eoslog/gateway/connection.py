@@ -28,6 +28,7 @@ from eoslog.wording import quoted
 
 _logger = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
+_TLS_PIECE = 64 << 10
 READ_AHEAD = 64 << 10
 """The bytes of a connection that are read before the memory of its request is free."""
 
@@ -257,9 +258,8 @@ class Connection:
             answer, lease = await self._answer(waiting)
             if answer is not None:
                 self._counts.bytes_out += len(answer)
-                self._writer.write(answer)
                 async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
-                    await self._writer.drain()
+                    await self._send(answer)
         except TimeoutError:
             _logger.info("%s took no answer in time, and is disconnected", self._client)
             raise _Closed from None
@@ -271,6 +271,15 @@ class Connection:
             self._answers.task_done()
         if self._authentication.has_failed:
             raise _Closed
+
+    async def _send(self, answer: bytes) -> None:
+        """Send an answer, and wait until the client has taken all but its end."""
+        # asyncio waits with TLS only for the bytes that came before the last write.
+        piece = _TLS_PIECE if self._writer.get_extra_info("sslcontext") else len(answer)
+        content = memoryview(answer)
+        for begin in range(0, len(answer), piece):
+            self._writer.write(content[begin : begin + piece])
+            await self._writer.drain()
 
     async def _answer(self, waiting: _Waiting) -> tuple[bytes | None, Lease | None]:
         """Wait for an answer, and count it."""

@@ -18,7 +18,17 @@ from eoslog.gateway.security import Security, security
 from eoslog.storage.environment import Environment
 from eoslog.store import Store
 from tests.certificates import CertificateFiles, write_certificate
-from tests.unit.gateway.raw_client import Client, Running, batch, fetch, frame, produce, running, values_of
+from tests.unit.gateway.raw_client import (
+    Client,
+    Running,
+    batch,
+    fetch,
+    fetch_values,
+    frame,
+    produce,
+    running,
+    values_of,
+)
 
 
 @pytest.fixture
@@ -165,6 +175,20 @@ def test_handshakes_that_do_not_end_keep_no_client_out(store: Store, files: Cert
                     assert each.call(ApiKey.METADATA, 1, topics=None).topics
                 assert gateway.in_loop(lambda: len(gateway.gateway._connections)) == 5
         assert all(each.is_closed for each in silent[:10])
+
+
+def test_a_client_that_does_not_read_is_disconnected(store: Store, files: CertificateFiles) -> None:
+    with running(store, security=secured(files), frame_timeout_ms=300) as gateway:
+        with Client(gateway.port, tls=files.client_context()) as client:
+            for _ in range(16):
+                produce(client, ("t", 0, batch(bytes(1_000_000))))
+        with Client(gateway.port, tls=files.client_context()) as slow:
+            slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            # One answer, which is larger than what the system takes.
+            slow.send(ApiKey.FETCH, 11, **fetch_values("t", 0))
+
+            until_forgotten(gateway)
+        assert gateway.in_loop(lambda: gateway.gateway._counts.bytes_out) > 10_000_000
 
 
 def test_connections_in_their_handshake_end_with_the_gateway(store: Store, files: CertificateFiles) -> None:

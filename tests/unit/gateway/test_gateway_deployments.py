@@ -160,9 +160,8 @@ def test_the_image_has_what_a_gateway_needs() -> None:
 
 
 def test_the_commands_of_the_page_start_gateways() -> None:
-    lines = [
-        line for language in ("bash", "sh") for block in fenced_blocks(PAGE, language) for line in block.splitlines()
-    ]
+    blocks = [block.replace("\\\n", "") for language in ("bash", "sh") for block in fenced_blocks(PAGE, language)]
+    lines = [line for block in blocks for line in block.splitlines()]
     commands = [shlex.split(line)[3:] for line in lines if re.match(r"eoslog --store \S+ gateway", line)]
 
     assert len(commands) >= 2

@@ -22,6 +22,7 @@ from eoslog.cli.metrics_options import metrics_options, prometheus_metrics, serv
 from eoslog.cli.options import COUNT, NATURAL, Command, Invocation, parsed, pass_invocation
 from eoslog.cli.rendering import Columns
 from eoslog.storage.environment import Environment
+from eoslog.storage.host_addresses import is_unspecified
 
 if TYPE_CHECKING:
     from eoslog.gateway.addresses import Address
@@ -51,7 +52,8 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
         "",
         "--listen 127.0.0.1:9092 --auto-create-topics",
         "--users users --new-user alice",
-        "--listen 0.0.0.0:9092 --tls-certificate tls.crt --tls-key tls.key --users users",
+        "--listen 0.0.0.0:9092 --advertise kafka.example.com:9092 --tls-certificate tls.crt --tls-key tls.key "
+        "--users users",
         "--check",
     ],
 )
@@ -64,13 +66,16 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     help="The address for clients. Port 0 takes a free one. Other machines can connect only with TLS and SASL.",
 )
 @click.option(
-    "--advertise", type=_ADDRESS, metavar="HOST:PORT", help="The address that clients get. Default: --listen."
+    "--advertise",
+    type=_ADDRESS,
+    metavar="HOST:PORT",
+    help="The address that clients connect to, if it is not that of --listen.",
 )
 @click.option(
     "--linger-ms",
     type=NATURAL,
     metavar="MS",
-    help="How long batches wait for others while some are appended, at most 10000. Default: 5, on clouds 50.",
+    help="How long a batch waits for others while earlier ones are appended, at most 10000. Default: 5, on clouds 50.",
 )
 @click.option("--auto-create-topics", is_flag=True, help="Create a topic when a client asks for one that is missing.")
 @click.option(
@@ -111,7 +116,11 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
 @click.option("--oauth-audience", metavar="AUDIENCE", help="The audience that tokens must name (aud).")
 @click.option("--rack", metavar="RACK", help="The gateway's rack, for consumers with a client.rack.")
 @metrics_options
-@click.option("--check", is_flag=True, help="Only check the store and the address, and show the settings for clients.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only check the store and the address, and show the settings and the brokers for clients.",
+)
 @pass_invocation
 def gateway(
     invocation: Invocation,
@@ -201,6 +210,10 @@ def gateway(
     with listening:
         own = Address(listen[0], listening.getsockname()[1])
         advertised = Address(*advertise) if advertise else own
+        if is_unspecified(advertised.host):
+            raise click.BadParameter(
+                f"Clients cannot connect to {advertised.host}. Give the host that they use.", param_hint="--advertise"
+            )
         metrics = None if metrics_port is None else (metrics_address, metrics_port)
         if check:
             if metrics is not None:

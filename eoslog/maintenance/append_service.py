@@ -20,7 +20,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from types import TracebackType
 
 from pydantic import ValidationError
@@ -48,6 +47,7 @@ from eoslog.storage.append_channel import (
     service_name,
 )
 from eoslog.storage.conditional_put import put_once
+from eoslog.storage.host_addresses import is_unspecified
 
 _logger = logging.getLogger(__name__)
 _LEASE_MS = 600_000
@@ -103,7 +103,7 @@ class AppendService:
         self._store = store
         self._host, self._port = _address("listen", listen)
         self._advertised = None if advertise is None else _address("advertise", advertise)
-        if self._advertised is None and _is_unspecified(self._host):
+        if self._advertised is None and is_unspecified(self._host):
             raise InvalidOption(f"writers cannot connect to {listen}. Name the address that they can reach: advertise")
         _check_announceable(advertise or listen, *(self._advertised or (self._host, self._port)))
         if self._advertised is not None and self._advertised[1] == 0:
@@ -375,16 +375,6 @@ def _address(option: str, given: str) -> tuple[str, int]:
     if not separator or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
         raise InvalidOption(f"{option} is host:port, as 10.0.0.5:9300 or [::1]:9300, not {given!r}")
     return host.strip("[]"), int(port)
-
-
-def _is_unspecified(host: str) -> bool:
-    """Return True if a host stands for all addresses of this machine. Writers cannot connect to it."""
-    try:
-        # The system reads 0 as 0.0.0.0.
-        return ip_address(host if ":" in host else socket.inet_aton(host or "0")).is_unspecified
-    except (OSError, ValueError):
-        # It is a name.
-        return False
 
 
 def _joined(host: str, port: int) -> str:

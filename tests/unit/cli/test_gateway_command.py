@@ -188,7 +188,8 @@ def test_the_check_shows_the_protocol_of_connections(command: Command, store: eo
         ("SASL_PLAINTEXT", "SCRAM-SHA-256 or SCRAM-SHA-512"),
         ("SASL_SSL", "SCRAM-SHA-256 or SCRAM-SHA-512 or OAUTHBEARER"),
     ]
-    assert command.run("gateway", "--check", "--listen", "0.0.0.0:0", *tls, *scram).exit_code == 0
+    everywhere = ("gateway", "--check", "--listen", "0.0.0.0:0", *tls, *scram)
+    assert command.run(*everywhere, "--advertise", "kafka.example.com:9092").exit_code == 0
     result = command.run("gateway", "--check", *tls[:2])
     assert (result.exit_code, "Give --tls-certificate and --tls-key" in result.stderr) == (1, True)
 
@@ -264,6 +265,14 @@ def test_clients_are_not_told_port_0(command: Command) -> None:
 
     assert result.exit_code == 2
     assert "Clients cannot connect to port 0. Give the port that they use." in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "0", "[::]"])
+def test_clients_are_not_told_an_address_of_no_machine(command: Command, store: eoslog.Store, host: str) -> None:
+    result = command.run("gateway", "--listen", "127.0.0.1:0", "--advertise", f"{host}:9092", "--check")
+
+    assert result.exit_code == 2
+    assert "Give the host that they use." in " ".join(result.stderr.split())
 
 
 def test_a_port_in_use_is_reported(command: Command, store: eoslog.Store) -> None:

@@ -116,7 +116,9 @@ class Gateway:
             store, config, known, executor=self._executor, gateways=self.gateways, groups=self._groups
         )
         changes = TopicChanges(store, config, known, self._executor)
-        settings = TopicSettings(store, config, known, executor=self._executor, own=self.gateways.own)
+        settings = TopicSettings(
+            store, config, known, executor=self._executor, own=self.gateways.own, protocol=security.protocol
+        )
         offsets = Offsets(store, known, self._executor)
         groups = GroupRequests(store, self._groups, self._coordinator_threads)
         group_offsets = GroupOffsetRequests(store, known, self._groups, self._coordinator_threads)

@@ -100,17 +100,26 @@ class TopicSettings:
     """Answers requests for settings."""
 
     def __init__(
-        self, store: Session, config: GatewayConfig, topics: KnownTopics, *, executor: Executor, own: Broker
+        self,
+        store: Session,
+        config: GatewayConfig,
+        topics: KnownTopics,
+        *,
+        executor: Executor,
+        own: Broker,
+        protocol: str,
     ) -> None:
         """
         Args:
             own: the gateway.
+            protocol: the protocol of the connections of clients, by Kafka's names.
         """
         self._store = store
         self._config = config
         self._topics = topics
         self._executor = executor
         self._own = own
+        self._protocol = protocol
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -169,7 +178,7 @@ class TopicSettings:
 
     def _of_broker(self) -> Iterable[_Described]:
         values = {
-            "advertised.listeners": f"PLAINTEXT://{self._own.address}",
+            "advertised.listeners": f"{self._protocol}://{self._own.address}",
             "auto.create.topics.enable": self._config.auto_create_topics,
             "num.partitions": self._config.default_partitions,
             "default.replication.factor": 1,

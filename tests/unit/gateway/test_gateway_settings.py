@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.gateway.security import security
 from eoslog.state.entries import TopicConfig
+from eoslog.storage.environment import Environment
 from eoslog.store import Store
+from tests.certificates import write_certificate
 from tests.unit.gateway.raw_client import Client, part, running
 from tests.unit.support.world import World
 
@@ -69,6 +73,15 @@ def test_settings_are_described(store: Store, version: int) -> None:
         assert (types["min.cleanable.dirty.ratio"], types["auto.create.topics.enable"]) == (6, 1)
     assert missing.error_code is ErrorCode.unknown_topic_or_partition
     assert other.error_code is ErrorCode.invalid_request
+
+
+def test_the_listener_has_the_protocol_of_its_connections(store: Store, tmp_path: Path) -> None:
+    files = write_certificate(tmp_path)
+    tls = security(Environment(), tls_certificate=files.certificate, tls_key=files.key)
+    with running(store, security=tls) as gateway, Client(gateway.port, tls=files.client_context()) as client:
+        (broker,) = describe(client, (BROKER, str(gateway.node_id), ("advertised.listeners",)))
+
+    assert [each.value for each in broker.configs] == [f"SSL://127.0.0.1:{gateway.port}"]
 
 
 def test_settings_are_those_that_another_process_gave(store: Store, world: World) -> None:

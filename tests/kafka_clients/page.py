@@ -38,6 +38,12 @@ clients that its environment has.
 - `kafka-consumer-groups` lists, describes and deletes groups, and resets and deletes offsets.
 - Members of groups and the gateway are killed and stopped while members read a topic. Members that commit after their
   work miss no row. confluent-kafka and Kafka's `TransactionalMessageCopier` copy each row once.
+- Three gateways serve one store, while each of them in turn ends or is killed, and starts again. Members in
+  confluent-kafka, kafka-python and aiokafka that start at different gateways share a group. Idempotent producers of the
+  same three that know one gateway write each row once and in order. The rows of confluent-kafka's committed
+  transactions are there once, and those of its aborted ones are not.
+- With several gateways, confluent-kafka, kafka-python and `kafka-consumer-groups` list each group once. A consumer of
+  confluent-kafka with a `client.rack` fetches from the gateway in its rack.
 - confluent-kafka goes on through a second gateway when the first one ends or is killed. Nothing of a commit that waited
   in a stopped gateway gets in after the second one has taken its group.
 - The gateway is killed four times or more while librdkafka commits and aborts transactions. A gateway that was stopped
@@ -95,11 +101,11 @@ def render() -> str:
     lines = [
         "## librdkafka's own tests",
         "",
-        f"librdkafka 2.15.1 has {len(PASSES) + len(REASONS)} tests that need a server. {len(PASSES)} of them pass on a",
-        "local store, each of them run by itself. `make test-kafka-clients` runs them on a real S3 server, too. The",
-        f"gateway runs with `--auto-create-topics --default-partitions 4`, for {len(WITHOUT_CREATION)} of the tests",
-        "without the first option. The program runs in its quick mode, except for",
-        f"{len(WHOLE) + len(WITHOUT_CREATION)} tests that this mode leaves out.",
+        f"librdkafka 2.15.1 has {len(PASSES) + len(REASONS)} tests that need a server. {len(PASSES)} of them pass in",
+        "one run on a real S3 server, and each by itself on a local store. The gateway runs with",
+        f"`--auto-create-topics --default-partitions 4`, for {len(WITHOUT_CREATION)} of the tests without the first",
+        f"option. The program runs in its quick mode, except for {len(WHOLE) + len(WITHOUT_CREATION)} tests that",
+        "this mode leaves out.",
         "",
         *_table(PASSES, REASONS),
         "",

@@ -53,7 +53,7 @@ class AuthenticationFailed(Exception):
 
 
 Mechanisms: TypeAlias = Mapping[str, Callable[[], Exchange]]
-"""What begins the exchange of each mechanism, by the mechanism's name."""
+"""Functions that begin an exchange, by the name of its mechanism."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Authentication:
     def __init__(self, mechanisms: Mechanisms, monotonic_ms: Callable[[], int]) -> None:
         """
         Args:
-            mechanisms: what clients may choose from. Without any, every client may do everything.
+            mechanisms: the mechanisms that clients may choose. Without any, every client may do everything.
         """
         self._mechanisms = mechanisms
         self._monotonic_ms = monotonic_ms

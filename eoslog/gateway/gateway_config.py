@@ -27,7 +27,7 @@ class GatewayConfig:
     max_batch_bytes: int = 16 << 20
     """The largest size of the records of a batch, without compression."""
     max_connections: int = 1_024
-    """Beyond it a new connection takes the place of the oldest one that is not secured yet, or is closed at once."""
+    """Beyond it a new connection takes the place of the oldest one that is not authenticated yet, or is closed."""
     handshake_timeout_ms: int = 10_000
     """A connection is closed if its handshake of TLS takes longer, or its authentication after that (ms)."""
     max_stranger_frame_bytes: int = 512 << 10

@@ -16,7 +16,7 @@ WAIT, UPLOAD, APPEND = "wait", "upload", "append"
 
 
 class GatewayCounts:
-    """What a gateway has done since its start."""
+    """The counts of a gateway since its start."""
 
     def __init__(self, apis: Iterable[str], now_ns: Callable[[], int]) -> None:
         """

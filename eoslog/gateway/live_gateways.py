@@ -130,7 +130,10 @@ def _timeout_ms(record: GatewayRecord | None) -> int:
 
 
 class LiveGateways:
-    """The gateways of a store as one of them sees them. The methods run in its event loop, if they do not say more."""
+    """The gateways of a store as one of them sees them.
+
+    Its methods run in the event loop, unless their docstrings say otherwise.
+    """
 
     def __init__(self, store: Session, advertised: Address, *, rack: str | None, protocol: str = "PLAINTEXT") -> None:
         """
@@ -186,7 +189,7 @@ class LiveGateways:
         """Delete the object of this gateway, so that clients find the others."""
         self._is_ending = True
         try:
-            # A heartbeat that is on its way would come back to life.
+            # A heartbeat that is on its way would write the object again.
             async with asyncio.timeout(_GRACE_S), self._putting:
                 await self._run(self._directory.delete)
                 self._environment.reached("gateway.deregistered")
@@ -223,13 +226,13 @@ class LiveGateways:
     def _take(self, live: Sequence[GatewayRecord]) -> None:
         self._live = live
         known = [record for record in live if record.is_known_to(self._record)]
-        # The own heartbeat may be late. A gateway that ends is not found any more, if there is another one.
+        # The own heartbeat may be late. A gateway that ends names only the others, if there are any.
         if not self._is_ending or not known:
             known.append(self._record)
         self.brokers = brokers_of(known)
 
     def broker_of(self, gateway: Member) -> Broker | None:
-        """Return the broker that a gateway is, which the log names as a member of a group; None if clients find none.
+        """Return the broker of a gateway that is a member of a group in the log; None if clients cannot reach it.
 
         It may run in any thread.
         """
@@ -238,7 +241,7 @@ class LiveGateways:
         return next((each for each in self.brokers if record is not None and str(each.address) == record.address), None)
 
     def has_ended(self, gateway: Member) -> bool:
-        """Return whether a gateway that the log names as a member of a group seems to have ended.
+        """Return whether a gateway that is a member of a group in the log seems to have ended.
 
         It may run in any thread.
         """
@@ -277,7 +280,7 @@ def _broker_of(record: GatewayRecord) -> Broker:
 
 
 def brokers_of(records: Iterable[GatewayRecord]) -> tuple[Broker, ...]:
-    """Return the brokers that gateways are, in the order of their addresses.
+    """Return the brokers of gateways, in the order of their addresses.
 
     If two addresses have one id, only the first one is a broker: a client would take them for one.
     """

@@ -44,10 +44,10 @@ _REASONS: Mapping[type[jwt.PyJWTError], str] = {
 
 @dataclass(frozen=True)
 class TokenRules:
-    """Which tokens are accepted."""
+    """The rules for tokens that the gateway accepts."""
 
     jwks_url: str
-    """Where the issuer publishes its keys."""
+    """The URL at which the issuer publishes its keys (JWKS)."""
     issuer: str
     audience: str
 

@@ -16,7 +16,10 @@ _logger = logging.getLogger(__name__)
 
 
 class Reloaded(Generic[T]):
-    """What files hold. If they change they are read again, and if they are broken then, the former value stays."""
+    """The content of files.
+
+    After a change the files are read again. If they are broken then, the former value stays.
+    """
 
     def __init__(self, paths: Sequence[Path], load: Callable[[], T]) -> None:
         """
@@ -34,7 +37,7 @@ class Reloaded(Generic[T]):
         self._value = load()
 
     def value(self) -> T:
-        """Return what the files hold."""
+        """Return the content of the files."""
         with self._lock:
             version = self._current_version()
             if version != self._version:
@@ -47,7 +50,7 @@ class Reloaded(Generic[T]):
             return self._value
 
     def _current_version(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Return what changes with the files. Kubernetes changes the target of a symbolic link, which counts, too."""
+        """Return a value that changes with the files, and with the targets of links: Kubernetes changes these."""
         found: list[tuple[int, int, int] | None] = []
         for path in self._paths:
             try:

@@ -36,11 +36,12 @@ _LONGEST_MESSAGE = 4_096
 _LONGEST_FILE = 16 << 20
 _LINE = re.compile(r"([^:\s](?:[^:]*[^:\s])?):(SCRAM-SHA-(?:256|512)):(\d{4,5}):([^:]+):([^:]+):([^:]+)")
 _SECRET = "*"
+_REMEDY = "Write users by eoslog gateway --users FILE --new-user NAME"
 
 
 @dataclass(frozen=True)
 class _Credential:
-    """What the gateway knows of a user's password."""
+    """The salt and the keys that the gateway has instead of a user's password."""
 
     iterations: int
     salt: bytes = field(repr=False)
@@ -174,7 +175,8 @@ def _read(path: Path) -> _Users:
             content = file.read(_LONGEST_FILE + 1)
         lines = content.decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidOption(f"the file of users {path} cannot be read: {type(error).__name__}") from None
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise InvalidOption(f"the file of users {path} cannot be read: {reason}. {_REMEDY}") from None
     if len(content) > _LONGEST_FILE:
         raise InvalidOption(f"the file of users {path} has more than {_LONGEST_FILE} bytes")
     secret: bytes | None = None
@@ -192,12 +194,9 @@ def _read(path: Path) -> _Users:
                 credentials[key] = credential
         except ValueError as error:
             # The line itself stays out of the message.
-            raise InvalidOption(
-                f"the file of users {path}: line {number} {error}. Write users by eoslog gateway --users FILE "
-                "--new-user NAME"
-            ) from None
+            raise InvalidOption(f"the file of users {path}: line {number} {error}. {_REMEDY}") from None
     if secret is None:
-        raise InvalidOption(f"the file of users {path} is empty")
+        raise InvalidOption(f"the file of users {path} is empty. {_REMEDY}")
     return _Users(secret, credentials)
 
 

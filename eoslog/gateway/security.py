@@ -1,4 +1,4 @@
-"""How the gateway's clients prove who they are, and how their connections are encrypted."""
+"""The security of a gateway: the authentication of its clients, and the encryption of their connections."""
 
 from __future__ import annotations
 

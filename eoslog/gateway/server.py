@@ -161,7 +161,7 @@ class Gateway:
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         """Those in the handshake of TLS are None."""
         self._strangers: dict[asyncio.Task[None], None] = {}
-        """The connections that are not secured yet, the oldest one first."""
+        """The connections of clients that are not authenticated yet, the oldest one first."""
 
     async def _other(self, request: Request) -> tuple[bytes, Lease | None]:
         if request.api.key is ApiKey.FETCH:
@@ -280,7 +280,7 @@ class Gateway:
             return True
         if not self._strangers:
             return False
-        # Strangers cannot keep clients out: a client is secured before as many strangers have come after it.
+        # Strangers cannot keep clients out: a client is authenticated before so many strangers have come after it.
         oldest = next(iter(self._strangers))
         del self._strangers[oldest]
         oldest.cancel()

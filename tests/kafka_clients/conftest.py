@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
-from tests.kafka_clients.gateway_process import GatewayProcess, running_gateway
+from tests.kafka_clients.gateway_process import GatewayProcess, rolling_gateways, running_gateway
 from tests.s3.servers import S3Server
 from tests.spark.local_spark import python_environment, start_session
 
@@ -24,6 +24,10 @@ _JARS = ("commons-pool2-", "kafka-clients-", "spark-sql-kafka-", "spark-token-pr
 AS_TESTS_OF_CLIENTS_EXPECT = ("--auto-create-topics", "--default-partitions", "4")
 """Options of a gateway on which the own tests of librdkafka and kafka-python run."""
 PLACES = ["local", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.slow])]
+"""Where the store of a gateway is."""
+ROLLING = "rolling"
+PLACES_OF_KILLS = [*PLACES, pytest.param(ROLLING, marks=pytest.mark.slow)]
+"""Tests that kill a gateway also run on three gateways on disk, of which one after the other is restarted meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,11 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served_at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Served]:
-    """Return a function that starts a gateway in front of a new store, on disk or on the real S3 server."""
+    """Return a function that starts a gateway, or three that are restarted, in front of a new store."""
 
     def serve(place: str, *options: str) -> Served:
         directory = tmp_path_factory.mktemp("gateway")
-        if place == "local":
+        if place in ("local", ROLLING):
             url, variables, settings = str(directory / "store"), {}, {}
         else:
             server = request.getfixturevalue("real_server")
@@ -66,8 +70,12 @@ def served_at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         running = ExitStack()
         # Not at the end of this fixture: the S3 server began later, and so it ends earlier.
         request.session.addfinalizer(running.close)
-        gateway = running.enter_context(running_gateway(url, directory / "gateway.log", *options, variables=variables))
-        return Served(store, gateway)
+        gateway = (
+            rolling_gateways(url, directory, *options)
+            if place == ROLLING
+            else running_gateway(url, directory / "gateway.log", *options, variables=variables)
+        )
+        return Served(store, running.enter_context(gateway))
 
     return serve
 
@@ -78,7 +86,7 @@ def served(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> 
     return served_at(request.param)
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=PLACES_OF_KILLS)
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway on each kind of store in turn that no other test uses."""
     return served_at(request.param)

@@ -97,6 +97,90 @@ class GatewayProcess:
 
 
 _PATHS = (REPOSITORY, REPOSITORY / "spark_ext")
+_GATEWAYS = 3
+_RESTARTED_EVERY_S = 4
+
+
+class RollingGateways(GatewayProcess):
+    """Three gateways in front of a store. Each is ended by SIGTERM and started again, one after the other, for ever.
+
+    To tests they look like one gateway. A kill ends the one whose turn it is.
+    """
+
+    def __init__(self, store_url: str, directory: Path, *, options: tuple[str, ...]) -> None:
+        """
+        Args:
+            directory: a directory for the standard error of the gateways.
+        """
+        super().__init__(store_url, directory / "gateway.log", options=options, variables={})
+        self._gateways = [
+            GatewayProcess(store_url, directory / f"gateway-{number}.log", options=options, variables={})
+            for number in range(_GATEWAYS)
+        ]
+        self._turn = 0
+        self._restarting = threading.Lock()
+        """Held while a gateway does not run: the two others do."""
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._restarter = threading.Thread(target=self._restart_again, name="restarter")
+
+    @property
+    def pid(self) -> int:
+        return self._gateways[self._turn].pid
+
+    @property
+    def servers(self) -> str:
+        """The addresses of the gateways (``bootstrap.servers``)."""
+        return ",".join(gateway.servers for gateway in self._gateways)
+
+    def run(self) -> None:
+        """Start the gateways, and restart them until ``close``."""
+        for gateway in self._gateways:
+            gateway.start()
+        self.starts = 1
+        self._restarter.start()
+
+    def close(self) -> None:
+        """End the gateways."""
+        self._ended.set()
+        self._restarter.join()
+        for gateway in self._gateways:
+            gateway.stop()
+        if self._error is not None:
+            raise self._error
+
+    def kill(self) -> None:
+        """End the gateway whose turn it is with SIGKILL. ``start`` follows."""
+        self._restarting.acquire()
+        self._gateways[self._turn].kill()
+
+    def start(self) -> None:
+        """Start the gateway that was ended."""
+        self._gateways[self._turn].start()
+        self._turn = (self._turn + 1) % _GATEWAYS
+        self.starts += 1
+        self._restarting.release()
+
+    def _restart_again(self) -> None:
+        try:
+            while not self._ended.wait(_RESTARTED_EVERY_S):
+                self._restarting.acquire()
+                code = self._gateways[self._turn].stop()
+                self.start()
+                assert code == 0, f"gateway {self._turn} ended with exit code {code}"
+        except BaseException as error:
+            self._error = error
+
+
+@contextmanager
+def rolling_gateways(store_url: str, directory: Path, *options: str) -> Iterator[RollingGateways]:
+    """Run three gateways that are restarted in turn until the block ends."""
+    gateways = RollingGateways(store_url, directory, options=options)
+    gateways.run()
+    try:
+        yield gateways
+    finally:
+        gateways.close()
 
 
 @contextmanager

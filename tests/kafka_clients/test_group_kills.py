@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka_clients.conftest import PLACES, Served
+from tests.kafka_clients.conftest import PLACES_OF_KILLS, Served
 from tests.kafka_clients.gateway_process import REPOSITORY, GatewayProcess, frozen, killed_every
 from tests.kafka_clients.group_members import CLIENTS, SESSION_TIMEOUT_MS, GroupClient, MemberProcess, Refused
 
@@ -31,7 +31,7 @@ KILLS = 4
 _PATIENCE_S = 240
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=PLACES_OF_KILLS)
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway that no other test uses. An empty group waits for a short time, as the gateway is killed so often."""
     return served_at(request.param, "--group-initial-rebalance-delay-ms", "300")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka_clients import java_tools
-from tests.kafka_clients.conftest import PLACES, Served
+from tests.kafka_clients.conftest import PLACES_OF_KILLS, Served
 from tests.kafka_clients.gateway_process import killed_every
 from tests.kafka_clients.test_java_tools import needs_java
 
@@ -20,7 +20,7 @@ KILLS = 5
 _PATIENCE_S = 240
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=PLACES_OF_KILLS)
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway that no other test uses."""
     return served_at(request.param)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka_clients.conftest import PLACES, Served
+from tests.kafka_clients.conftest import PLACES_OF_KILLS, Served
 from tests.kafka_clients.gateway_process import GatewayProcess, frozen, killed_every
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
@@ -28,7 +28,7 @@ _ROWS = 30
 _PATIENCE_S = 120
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=PLACES_OF_KILLS)
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway that no other test uses."""
     return served_at(request.param)

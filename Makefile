@@ -198,7 +198,7 @@ iceberg-tools: setup ## Have Iceberg's own runtime for Spark, PyIceberg, DuckDB 
 KAFKA_CLIENTS := $(CURDIR)/.cache/kafka-clients/venv/bin/python
 test-kafka-clients: setup s3-server ## Run clients of Kafka, with their own tests, against the gateway (needs Java, Maven, npm, Go and a C++ compiler)
 	@conf/kafka_clients.sh
-	PYSPARK_PYTHON=$(KAFKA_CLIENTS) PYSPARK_DRIVER_PYTHON=$(KAFKA_CLIENTS) $(KAFKA_CLIENTS) -m pytest tests/kafka_clients
+	PYSPARK_PYTHON=$(KAFKA_CLIENTS) PYSPARK_DRIVER_PYTHON=$(KAFKA_CLIENTS) $(KAFKA_CLIENTS) -m pytest -n 2 --dist worksteal tests/kafka_clients
 
 bench-gateway: setup s3-server ## Measure the gateway beside a Kafka broker: CPU for each record, and the time of an acknowledgement
 	@conf/kafka_clients.sh

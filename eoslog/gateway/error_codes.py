@@ -104,6 +104,14 @@ def error_code(error: EosLogError) -> ErrorCode:
     return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.unknown_server_error)
 
 
+def fetch_code(error: EosLogError) -> ErrorCode:
+    """Return Kafka's code for an error of a fetch. Clients repeat the fetch after a retriable error.
+
+    Java's consumer ends if it gets the code with which producers repeat their requests.
+    """
+    return ErrorCode.kafka_storage_error if isinstance(error, errors.RetriableError) else error_code(error)
+
+
 def coordinator_code(error: EosLogError) -> ErrorCode:
     """Return Kafka's code for an error of a coordinator. Clients repeat a request after a retriable error."""
     is_unavailable = isinstance(error, errors.RetriableError) and not isinstance(error, errors.NotCoordinator)

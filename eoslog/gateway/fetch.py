@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from eoslog.errors import EosLogError, OffsetOutOfRange
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, stored_schema
 from eoslog.gateway.batch_cache import BatchCache, EncodedBatch, PartitionVersion
-from eoslog.gateway.error_codes import error_code
+from eoslog.gateway.error_codes import fetch_code
 from eoslog.gateway.gateway_counts import GatewayCounts
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.live_gateways import LiveGateways
@@ -226,9 +226,10 @@ class Fetch:
         wanted = [
             (topic.topic, each.partition, each.fetch_offset) for topic in message.topics for each in topic.partitions
         ]
+        failure = None
         if any(self._topics.is_beyond_end(*each) for each in wanted):
             # The client may have read these rows through another gateway.
-            await self._topics.refresh()
+            failure = await self._topics.refresh()
         rack = getattr(message, "rack_id", "")
         if rack and rack != self._gateways.own.rack:
             await self._gateways.refresh(_OLDEST_RACKS_MS)
@@ -240,7 +241,9 @@ class Fetch:
                 seen = ends
                 lease = self._answers.take_some(min(max(1, message.max_bytes), _LARGEST_ANSWER), _LEAST_ANSWER)
                 try:
-                    fetched = await loop.run_in_executor(self._executor, self._fetched, message, isolation, lease.size)
+                    fetched = await loop.run_in_executor(
+                        self._executor, self._fetched, message, isolation, lease.size, failure
+                    )
                 except BaseException:
                     lease.release()
                     raise
@@ -278,13 +281,23 @@ class Fetch:
             for each in known
         )
 
-    def _fetched(self, message: Any, isolation: IsolationLevel, most_bytes: int) -> list[list[_Fetched]]:
+    def _fetched(
+        self, message: Any, isolation: IsolationLevel, most_bytes: int, failure: EosLogError | None
+    ) -> list[list[_Fetched]]:
+        """Return the answer for each partition.
+
+        Args:
+            failure: the error if the store does not give the newest ends of the partitions.
+        """
         found: list[list[_Fetched]] = []
         left = most_bytes
         for topic in message.topics:
             parts = []
             for each in topic.partitions:
                 part = self._redirected(message, topic.topic, each)
+                if failure is not None and self._topics.is_beyond_end(topic.topic, each.partition, each.fetch_offset):
+                    # After the code of an offset out of range a consumer would begin anew.
+                    part = _Fetched(each.partition, fetch_code(failure))
                 part = part or self._fetched_of(topic.topic, each, isolation, left)
                 size = sum(map(len, part.batches))
                 if size > left < most_bytes:
@@ -328,7 +341,7 @@ class Fetch:
             return _Fetched(wanted.partition, ErrorCode.offset_out_of_range, partition)
         except EosLogError as error:
             _logger.warning("%s: %s-%d was not fetched: %s", self._store.url, name, wanted.partition, error)
-            return _Fetched(wanted.partition, error_code(error), partition)
+            return _Fetched(wanted.partition, fetch_code(error), partition)
         return _Fetched(wanted.partition, ErrorCode.none, partition, batches)
 
     def _encoded(self, request: Request, fetched: list[list[_Fetched]], isolation: IsolationLevel) -> bytes:

@@ -102,15 +102,17 @@ class Offsets:
 
     async def of_leader_epoch(self, request: Request) -> Any:
         """Answer OffsetForLeaderEpoch: all rows belong to the only epoch."""
-        await self._topics.refresh()
+        failure = await self._topics.refresh()
 
         def part(topic: str, wanted: Any) -> Any:
-            partition = self._topics.partition(topic, wanted.partition)
+            # With an older end a consumer would take the rows after it for lost, and begin anew.
+            partition = self._topics.partition(topic, wanted.partition) if failure is None else None
             is_known = partition is not None and wanted.leader_epoch == LEADER_EPOCH
+            missing = ErrorCode.unknown_topic_or_partition if failure is None else error_code(failure)
             return request.api.part(
                 "EpochEndOffset",
                 partition=wanted.partition,
-                error_code=ErrorCode.unknown_topic_or_partition if partition is None else ErrorCode.none,
+                error_code=missing if partition is None else ErrorCode.none,
                 leader_epoch=LEADER_EPOCH if is_known else -1,
                 end_offset=partition.high_watermark if is_known and partition is not None else -1,
             )

@@ -72,6 +72,20 @@ def end_of_an_old_state() -> Iterator[None]:
         yield
 
 
+@mutation(unit_test=GATEWAYS + "test_a_consumer_keeps_its_position_while_the_newest_rows_are_unknown")
+def end_of_an_old_state_in_an_outage() -> Iterator[None]:
+    """A gateway without its store refuses offsets beyond the end that it knows: consumers start anew, and lose rows."""
+    from eoslog.gateway.known_topics import KnownTopics
+
+    original = KnownTopics.refresh
+
+    async def refresh(self: KnownTopics) -> None:
+        await original(self)
+
+    with method(KnownTopics, "refresh", refresh):
+        yield
+
+
 @mutation(unit_test=GATEWAYS + "test_rows_of_a_topic_that_was_created_again_are_not_the_old_ones")
 def topics_of_an_old_state() -> Iterator[None]:
     """A gateway fetches by the topics that it knows: a consumer gets rows of a topic that another gateway deleted."""

@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from eoslog import errors
-from eoslog.gateway.error_codes import coordinator_code, error_code
+from eoslog.gateway.error_codes import coordinator_code, error_code, fetch_code
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,11 @@ def test_errors_of_the_store_have_kafkas_codes(
 ) -> None:
     assert error_code(error) is code
     assert coordinator_code(error) is (of_a_coordinator or code)
+
+
+def test_consumers_repeat_a_fetch_after_an_error_of_the_store() -> None:
+    # Java's consumer raises an exception after the codes that producers get.
+    assert fetch_code(errors.StoreUnavailable("x")) is ErrorCode.kafka_storage_error
+    assert fetch_code(errors.CommitStateUnknown("x")) is ErrorCode.kafka_storage_error
+    assert fetch_code(errors.CorruptRecord("x")) is ErrorCode.kafka_storage_error
+    assert fetch_code(errors.IllegalState("x")) is ErrorCode.unknown_server_error

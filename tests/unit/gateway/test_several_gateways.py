@@ -592,6 +592,32 @@ def test_a_consumer_goes_on_at_a_gateway_that_does_not_know_the_newest_rows(
     assert fetch(second, "t", 3).error_code is ErrorCode.offset_out_of_range
 
 
+@pytest.mark.parametrize("version", [4, 11])
+def test_a_consumer_keeps_its_position_while_the_newest_rows_are_unknown(
+    world: World, start: Start, connect: Any, version: int
+) -> None:
+    process = world.process()
+    first, second = connect(start()), connect(start(process))
+    assert fetch(second, "t", 0).error_code is NONE
+    produce(first, ("t", 0, batch(b"v", b"w")))
+    faulty(process).go_down()
+    # The consumer would begin anew if it learned that its position is out of range, or that the log was cut.
+    assert fetch(second, "t", 2, version=version).error_code is ErrorCode.kafka_storage_error
+    assert end_of_epoch(second) == (ErrorCode.not_enough_replicas, -1)
+    faulty(process).heal()
+    assert fetch(second, "t", 2, version=version).error_code is NONE
+    assert end_of_epoch(second) == (NONE, 2)
+
+
+def end_of_epoch(client: Client) -> tuple[ErrorCode, int]:
+    """Return the end of the rows of the only leader epoch, by which consumers notice rows that are gone."""
+    key, version = ApiKey.OFFSET_FOR_LEADER_EPOCH, 3
+    wanted = part(key, version, "OffsetForLeaderPartition", partition=0, current_leader_epoch=0, leader_epoch=0)
+    topic = part(key, version, "OffsetForLeaderTopic", topic="t", partitions=(wanted,))
+    (found,) = client.call(key, version, replica_id=-1, topics=(topic,)).topics[0].partitions
+    return found.error_code, found.end_offset
+
+
 def test_rows_of_a_topic_that_was_created_again_are_not_the_old_ones(
     store: Store, start: Start, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

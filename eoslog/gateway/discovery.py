@@ -31,6 +31,8 @@ _GROUP, _TRANSACTION = 0, 1
 """The types of the keys of coordinators, by Kafka's numbers."""
 _BROKERS, _CONTROLLERS = 1, 2
 """The types of endpoints that clients ask for, by Kafka's numbers."""
+_LONGEST_WAIT_S = 5.0
+"""Clients wait at most this long for newer metadata (s). Without any, they would give up."""
 _UNAVAILABLE_PAUSE_MS = 100
 """How long the answer waits that no coordinator is available. Java's admin client asks again without a pause."""
 
@@ -62,7 +64,7 @@ class Discovery:
     async def metadata(self, request: Request) -> Any:
         """Answer Metadata: the live gateways are the brokers, and share the partitions."""
         # If the store does not answer, the known topics are better than no answer: without metadata no client can wait.
-        await asyncio.gather(self._topics.refresh(), self._gateways.refresh())
+        await asyncio.gather(self._topics.refresh(_LONGEST_WAIT_S), self._gateways.refresh())
         api, message = request.api, request.message
         # An empty list means all topics in the first version, and no topic in the later ones.
         if message.topics is None or (api.version == 0 and not message.topics):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
-from eoslog.errors import EosLogError
+from eoslog.errors import EosLogError, StoreUnavailable
 from eoslog.session.session import Session
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -16,6 +16,8 @@ from eoslog.state.store_state import Topic
 
 _logger = logging.getLogger(__name__)
 _OLDEST_MS = 1_000
+_LONGEST_PAUSE_S = 1.0
+"""A read waits at most this long for the end of the one before it (s)."""
 
 
 class KnownTopics:
@@ -26,7 +28,10 @@ class KnownTopics:
         self._executor = executor
         self._read_ms = -math.inf
         """A time since which the newest state was read, by the clock of the event loop (ms)."""
-        self._reading: asyncio.Task[EosLogError | None] | None = None
+        self._running: asyncio.Task[EosLogError | None] | None = None
+        """The newest read that has begun."""
+        self._next: asyncio.Task[EosLogError | None] | None = None
+        """The read that begins next, if callers wait for one."""
 
     def known(self, name: str) -> Topic | None:
         """Return the topic of this name, if this process knows one."""
@@ -53,16 +58,32 @@ class KnownTopics:
         """Read the newest state if it was not read for ``_OLDEST_MS``. Do not wait longer than that for the store."""
         if self._loop_ms() - self._read_ms < _OLDEST_MS:
             return
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self.refresh())
-        await asyncio.wait([self._reading], timeout=_OLDEST_MS / 1000)
+        await self.refresh(_OLDEST_MS / 1000)
 
     @staticmethod
     def _loop_ms() -> float:
         return asyncio.get_running_loop().time() * 1000
 
-    async def refresh(self) -> EosLogError | None:
-        """Read the newest state. Return the error if the store does not give it: then the known state is older."""
+    async def refresh(self, timeout_s: float | None = None) -> EosLogError | None:
+        """Read the newest state. Return the error if the store does not give it: then the known state is older.
+
+        Callers share a read that begins after their calls. So a storm of them costs few requests and no threads.
+
+        Args:
+            timeout_s: wait at most this long (s).
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._read_after(self._running))
+        reading = self._next
+        done, _ = await asyncio.wait([reading], timeout=timeout_s)
+        return reading.result() if done else StoreUnavailable("the store has not answered in time")
+
+    async def _read_after(self, before: asyncio.Task[EosLogError | None] | None) -> EosLogError | None:
+        if before is not None:
+            # One request without an answer does not hold up all others.
+            await asyncio.wait([before], timeout=_LONGEST_PAUSE_S)
+        # What is appended from here on, this read may miss. So later callers need another one.
+        self._running, self._next = self._next, None
         begin_ms = self._loop_ms()
         try:
             await asyncio.get_running_loop().run_in_executor(

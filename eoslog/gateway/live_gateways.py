@@ -37,6 +37,8 @@ _HEARTBEAT_MS = 5_000
 _SESSION_TIMEOUT_MS = 3 * _HEARTBEAT_MS
 _PERIOD_MS = 1_000
 """The list of gateways is read at most once in this time (ms). Clients move within this time when a gateway ends."""
+_PATIENCE_S = 5.0
+"""Clients wait at most this long for a new list (s). With an old one they get on."""
 _MOST_GATEWAYS = 1_000
 _GRACE_S = 5.0
 """The time that a gateway has to delete its object when it ends (s)."""
@@ -153,9 +155,11 @@ class LiveGateways:
         self._directory = GatewayDirectory(store.object_store, store.environment.new_id())
         # Heartbeats do not wait for threads that read rows, and not for a LIST.
         self._executor = library_executor(2, "eoslog-gateway-heartbeat")
-        self._putting, self._reading = asyncio.Lock(), asyncio.Lock()
+        self._putting = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        """The newest LIST."""
         self._read_ms: float | None = None
-        """The time of the last LIST, by the clock of the event loop (ms)."""
+        """The begin of the last LIST that has ended, by the clock of the event loop (ms)."""
         self._is_ending = False
         self._live: Sequence[GatewayRecord] = ()
         self._is_known = False
@@ -206,19 +210,30 @@ class LiveGateways:
 
         If the store does not answer, the list stays as it is.
         """
-        async with self._reading:
-            now_ms = asyncio.get_running_loop().time() * 1000
-            if self._read_ms is not None and now_ms - self._read_ms < max(max_age_ms, _PERIOD_MS):
-                return
-            self._read_ms = now_ms
-            try:
-                live = await self._run(self._directory.live)
-            except EosLogError as error:
-                self._is_known = False
-                _logger.warning("%s: the list of gateways cannot be read: %s", self._url, error)
-            else:
-                self._is_known = True
-                self._take(live)
+        now_ms = asyncio.get_running_loop().time() * 1000
+        if self._read_ms is not None and now_ms - self._read_ms < max(max_age_ms, _PERIOD_MS):
+            return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(now_ms))
+        # All callers wait for one LIST. One after the other, they would wait the longer the more of them there are.
+        done, _ = await asyncio.wait([self._reading], timeout=_PATIENCE_S)
+        for each in done:
+            each.result()
+        if not done:
+            # From a list that is too old, a gateway that has started since would seem to have ended.
+            self._is_known = False
+
+    async def _read(self, begin_ms: float) -> None:
+        try:
+            live = await self._run(self._directory.live)
+        except EosLogError as error:
+            self._is_known = False
+            _logger.warning("%s: the list of gateways cannot be read: %s", self._url, error)
+        else:
+            self._is_known = True
+            self._take(live)
+        finally:
+            self._read_ms = begin_ms
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -79,10 +79,26 @@ def end_of_an_old_state_in_an_outage() -> Iterator[None]:
 
     original = KnownTopics.refresh
 
-    async def refresh(self: KnownTopics) -> None:
-        await original(self)
+    async def refresh(self: KnownTopics, timeout_s: float | None = None) -> None:
+        await original(self, timeout_s)
 
     with method(KnownTopics, "refresh", refresh):
+        yield
+
+
+@mutation(unit_test=GATEWAYS + "test_no_gateway_has_ended_by_a_list_that_does_not_come")
+def ended_by_a_list_that_hangs() -> Iterator[None]:
+    """A gateway believes a list that it cannot renew: it takes the groups of gateways that have started since."""
+    from eoslog.gateway.live_gateways import LiveGateways
+
+    original = LiveGateways.refresh
+
+    async def refresh(self: LiveGateways, max_age_ms: int = 0) -> None:
+        is_known = self._is_known
+        await original(self, max_age_ms)
+        self._is_known = self._is_known or is_known
+
+    with method(LiveGateways, "refresh", refresh):
         yield
 
 

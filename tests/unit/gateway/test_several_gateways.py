@@ -7,13 +7,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.gateway import group_coordinator, known_topics, live_gateways
+from eoslog.gateway import discovery, group_coordinator, known_topics, live_gateways
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.live_gateways import GatewayDirectory, GatewayRecord, brokers_of, decode_gateway
 from eoslog.gateway.protocol import ApiKey
@@ -24,7 +24,7 @@ from eoslog.verification.findings import Kind
 from tests.unit.gateway.group_clients import GroupClient
 from tests.unit.gateway.raw_client import Client, Running, batch, fetch, fetch_values, part, produce, running, values_of
 from tests.unit.support.paused_processes import Died, asleep_at, die
-from tests.unit.support.world import World, faulty
+from tests.unit.support.world import SLOTS, World, faulty
 
 NONE = ErrorCode.none
 PARTITIONS = 60
@@ -65,15 +65,16 @@ def wait_until(is_reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+METADATA = {
+    "allow_auto_topic_creation": False,
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
+
+
 def metadata(client: Client, topic: str = "t") -> Any:
-    return client.call(
-        ApiKey.METADATA,
-        8,
-        topics=(part(ApiKey.METADATA, 8, "MetadataRequestTopic", name=topic),),
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
+    topics = (part(ApiKey.METADATA, 8, "MetadataRequestTopic", name=topic),)
+    return client.call(ApiKey.METADATA, 8, topics=topics, **METADATA)
 
 
 def brokers(client: Client) -> list[tuple[int, int]]:
@@ -472,7 +473,80 @@ def test_the_last_list_serves_while_the_store_does_not_answer(
     faulty(process).heal()
 
 
+@contextmanager
+def hanging(store: Store, verb: str, below: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Let requests below a path wait for the end of the block. Yield their paths."""
+    request = getattr(store.object_store, verb)
+    may_go_on = threading.Event()
+    begun: list[str] = []
+
+    def hang(path: str, *arguments: Any, **options: Any) -> Any:
+        if path.startswith(below):
+            begun.append(path)
+            assert may_go_on.wait(_PATIENCE_S)
+        return request(path, *arguments, **options)
+
+    monkeypatch.setattr(store.object_store, verb, hang)
+    try:
+        yield begun
+    finally:
+        may_go_on.set()
+
+
+@pytest.mark.parametrize(("verb", "below", "most"), [("list", DIRECTORY, 1), ("get", SLOTS, 2)])
+def test_clients_that_ask_at_the_same_time_share_requests(
+    world: World, start: Start, connect: Any, monkeypatch: pytest.MonkeyPatch, verb: str, below: str, most: int
+) -> None:
+    monkeypatch.setattr(known_topics, "_LONGEST_PAUSE_S", _PATIENCE_S)
+    process = world.process()
+    gateway = start(process)
+    clients = [connect(gateway) for _ in range(8)]
+    with hanging(process, verb, below, monkeypatch) as begun:
+        for each in clients:
+            each.send(ApiKey.METADATA, 8, topics=(), **METADATA)
+        wait_until(lambda: bool(begun))
+        time.sleep(0.1)
+    assert [len(each.answer(ApiKey.METADATA, 8).brokers) for each in clients] == [1] * 8
+    # The first request may have begun before the last client asked.
+    assert 1 <= len(begun) <= most
+
+
+@pytest.mark.parametrize(("verb", "below"), [("list", DIRECTORY), ("get", SLOTS)])
+def test_clients_get_known_brokers_and_topics_while_the_store_hangs(
+    world: World, start: Start, connect: Any, monkeypatch: pytest.MonkeyPatch, verb: str, below: str
+) -> None:
+    monkeypatch.setattr(live_gateways, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(discovery, "_LONGEST_WAIT_S", 0.05)
+    process = world.process()
+    gateway = start(process)
+    start()
+    client = connect(gateway)
+    assert len(brokers(client)) == 2
+    with hanging(process, verb, below, monkeypatch):
+        for _ in range(3):
+            answer = metadata(client)
+            assert (len(answer.brokers), len(answer.topics[0].partitions)) == (2, 2)
+    assert len(brokers(client)) == 2
+
+
 # Coordinators
+
+
+def test_no_gateway_has_ended_by_a_list_that_does_not_come(
+    world: World, start: Start, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_gateways, "_PATIENCE_S", 0.05)
+    process = world.process()
+    gateway = start(process)
+    client = connect(gateway)
+    assert len(brokers(client)) == 1
+    with hanging(process, "list", DIRECTORY, monkeypatch):
+        old = GroupClient(connect(start()))
+        assert old.join().error_code is NONE
+        # The heartbeat in the group is late, but not as old as the group's session timeout.
+        world.pass_time(10_000)
+        assert GroupClient(client).join().error_code is ErrorCode.not_coordinator
+    assert old.heartbeat() is NONE
 
 
 def test_all_gateways_name_the_same_coordinators(start: Start, connect: Any) -> None:

@@ -61,8 +61,12 @@ class HeartbeatDirectory:
 
     def ages_ms(self) -> dict[str, int]:
         """Return the age of each heartbeat by the dates of the object store (ms). This costs one LIST."""
+        clock = self._store.clock
+        asked_ms = clock.now_ms()
         heard = {info.path[len(self._prefix) :]: info.last_modified_ms for info in self._store.list(self._prefix)}
-        now_ms = self._store.clock.last_date_ms
+        # This process may have been paused since the LIST, and another thread may know the time already. By that time
+        # all heartbeats of the LIST would be old.
+        now_ms = min(asked_ms or clock.last_date_ms, clock.last_date_ms)
         return {name: now_ms - last_ms for name, last_ms in heard.items()}
 
     def bodies(self, names: Sequence[str]) -> list[bytes | None]:

@@ -304,6 +304,25 @@ def test_a_gateway_that_goes_on_after_its_silence_is_a_broker_again(
     assert len(brokers(client)) == 2
 
 
+def test_a_gateway_that_was_paused_deletes_no_objects_of_live_ones(store: Store, world: World) -> None:
+    directory = GatewayDirectory(store.object_store)
+    listed = store.object_store.list
+
+    def paused(prefix: str = "", **options: Any) -> Any:
+        yield from listed(prefix, **options)
+        world.pass_time(60_000)
+        # Other threads learn of the time.
+        for _ in range(3):
+            store.object_store.put("other", b"")
+
+    store.object_store.list = paused  # type: ignore[method-assign]
+    for _ in range(2):
+        put(store, NAME, record().model_dump())
+        assert directory.live() == [record()]
+        assert NAME in objects(store)
+    assert directory.live() == []
+
+
 def test_an_object_that_is_deleted_before_it_is_read_may_come_again(store: Store) -> None:
     directory = GatewayDirectory(store.object_store)
     put(store, NAME, record().model_dump())

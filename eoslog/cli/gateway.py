@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 import eoslog
-from eoslog.cli.metrics_options import metrics_options, prometheus_metrics, serve_metrics
+from eoslog.cli.metrics_options import metrics_options, prometheus_metrics, serve_metrics, usable_port
 from eoslog.cli.options import COUNT, NATURAL, Command, Invocation, parsed, pass_invocation
 from eoslog.cli.rendering import Columns
 from eoslog.storage.environment import Environment
@@ -217,7 +217,8 @@ def gateway(
         metrics = None if metrics_port is None else (metrics_address, metrics_port)
         if check:
             if metrics is not None:
-                serve_metrics(*metrics, lambda: (_checked_port(*metrics), None))
+                with usable_port(*metrics):
+                    socket.create_server(metrics).close()
             _print_check(invocation, store, advertised=advertised, config=config, secured=secured)
             return
         sys.meta_path.insert(0, _WithoutPandas())
@@ -258,12 +259,6 @@ def _password() -> str:
 
 _VERSIONS = Columns("Api MinVersion MaxVersion")
 _TOPICS = Columns("Topic Partitions IsServed")
-
-
-def _checked_port(address: str, port: int) -> int:
-    with socket.create_server((address, port)) as server:
-        found: int = server.getsockname()[1]
-        return found
 
 
 def _print_check(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -46,9 +47,16 @@ def serve_metrics(address: str, port: int, serve: Callable[[], tuple[int, T]]) -
     Args:
         serve: begins, and returns the port and the answer of this function.
     """
-    try:
+    with usable_port(address, port):
         port, found = serve()
-    except OSError as error:
-        raise click.UsageError(f"{address}:{port} cannot be used: {error}. Choose another.") from None
     click.echo(f"metrics: http://{address}:{port}/metrics", err=True)
     return found
+
+
+@contextmanager
+def usable_port(address: str, port: int) -> Iterator[None]:
+    """Refuse an address and a port at which the block cannot listen."""
+    try:
+        yield
+    except OSError as error:
+        raise click.UsageError(f"{address}:{port} cannot be used: {error}. Choose another.") from None

@@ -100,6 +100,13 @@ def test_a_port_for_metrics_that_is_taken_ends_it(
     assert f"127.0.0.1:{port} cannot be used" in result.stderr
 
 
+def test_a_check_names_no_metrics_that_nobody_serves(command: Command, store: eoslog.Store) -> None:
+    result = command.run("gateway", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--check")
+
+    assert result.exit_code == 0
+    assert "metrics:" not in result.stderr
+
+
 @pytest.mark.parametrize("arguments", [("gateway", "--check"), ("coordinator",)], ids=["gateway", "coordinator"])
 def test_metrics_without_their_package_are_refused(
     command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]

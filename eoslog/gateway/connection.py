@@ -122,7 +122,8 @@ class Connection:
                     tasks.create_task(self._authenticate_in_time())
         except* _Closed as errors:
             _forget(errors)
-        except* ConnectionError as errors:
+        except* OSError as errors:
+            # TLS raises one for bytes that are none of its records, and the system for a network that is gone.
             _logger.info("%s is disconnected: %s", self._client, errors.exceptions[0])
             _forget(errors)
         finally:

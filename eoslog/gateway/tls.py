@@ -57,6 +57,9 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client could ask for one handshake after the other.
     context.options |= ssl.OP_NO_RENEGOTIATION
+    # Every client of TLS 1.3 knows this group. OpenSSL's defaults have ffdhe8192, for which a stranger that computes
+    # nothing would keep the event loop busy for more than 100 ms.
+    context.set_ecdh_curve("prime256v1")
     try:
         # Without a password OpenSSL would ask for one at the terminal, and wait.
         context.load_cert_chain(certificate, key, password="")

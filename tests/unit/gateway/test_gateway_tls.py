@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
 import struct
@@ -76,6 +77,30 @@ def test_tls_has_at_least_version_1_2(store: Store, files: CertificateFiles, ver
         else:
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 Client(gateway.port, tls=context)
+
+
+@pytest.mark.parametrize("group", ["ffdhe2048", "ffdhe8192"])
+def test_strangers_choose_no_group_that_is_slow_to_compute(store: Store, files: CertificateFiles, group: str) -> None:
+    context = files.client_context()
+    context.set_ecdh_curve(group)
+    with running(store, security=secured(files)) as gateway, pytest.raises((ssl.SSLError, ConnectionError)):
+        Client(gateway.port, tls=context)
+
+
+def test_bytes_that_are_not_of_tls_end_a_connection_without_a_traceback(
+    store: Store, files: CertificateFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with running(store, security=secured(files)) as gateway:
+        for content in (b"GET / HTTP/1.1\r\n\r\n", b"\x17\x03\x03\x00\x20" + bytes(32)):
+            with Client(gateway.port, tls=files.client_context()) as client:
+                with socket.socket(fileno=os.dup(client.socket.fileno())) as below:
+                    below.sendall(content)
+                until_forgotten(gateway)
+
+    ended = [each for each in caplog.records if "is disconnected" in each.getMessage()]
+    assert [each.levelname for each in ended] == ["INFO"] * 2
+    assert not any(each.exc_info for each in caplog.records)
 
 
 def test_a_renewed_certificate_is_used_without_a_restart(store: Store, files: CertificateFiles) -> None:

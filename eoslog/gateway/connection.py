@@ -50,8 +50,6 @@ class Stranger:
     """A client before its authentication."""
 
     authentication: Authentication
-    budget: MemoryBudget
-    """The memory for requests of all such clients."""
     authenticated: Callable[[], None]
     """Is called when the client is authenticated."""
 
@@ -212,16 +210,18 @@ class Connection:
             async with asyncio.timeout(self._config.max_idle_ms / 1000):
                 header = await self._reader.readexactly(_SIZE.size)
             (size,) = _SIZE.unpack(header)
-            most, budget = self._config.max_frame_bytes, self._budget
-            if not self._authentication.is_authenticated:
-                most, budget = min(most, self._config.max_stranger_frame_bytes), self._stranger.budget
+            most = self._config.max_frame_bytes
+            is_stranger = not self._authentication.is_authenticated
+            if is_stranger:
+                most = min(most, self._config.max_stranger_frame_bytes)
             if not 0 < size <= most:
                 if speaks_tls(header):
                     raise self._refusal("it speaks TLS, and the gateway was started without --tls-certificate")
                 raise self._refusal(f"a request of {size} bytes was announced, and the largest has {most}")
             async with asyncio.timeout(self._config.frame_timeout_ms / 1000):
                 begin = await self._reader.readexactly(min(size, READ_AHEAD))
-            lease = await budget.take(size)
+            # Strangers that send a part of a request must not make other ones wait. Their requests are small.
+            lease = Lease(self._budget, 0) if is_stranger else await self._budget.take(size)
             if size == len(begin):
                 return begin, lease
             try:

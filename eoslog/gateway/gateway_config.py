@@ -30,10 +30,9 @@ class GatewayConfig:
     """Beyond it a new connection takes the place of the oldest one that is not authenticated yet, or is closed."""
     handshake_timeout_ms: int = 10_000
     """A connection is closed if its handshake of TLS takes longer, or its authentication after that (ms)."""
-    max_stranger_frame_bytes: int = 512 << 10
-    """The largest request of a client before its authentication (Kafka's ``sasl.server.max.receive.size``)."""
-    stranger_request_bytes: int = 8 << 20
-    """The memory for requests of all connections before their authentication."""
+    max_stranger_frame_bytes: int = 64 << 10
+    """The largest request of a client before its authentication (Kafka's ``sasl.server.max.receive.size``). Each
+    connection may take so much memory at any time."""
     failed_authentication_delay_ms: int = 100
     """A client learns of its failed authentication after this time (ms; Kafka's
     ``connection.failed.authentication.delay.ms``)."""

@@ -81,7 +81,6 @@ class Gateway:
         self.phase = Phase.STARTING
         self._executor = library_executor(_THREADS, "eoslog-gateway")
         self._requests = MemoryBudget(config.request_bytes)
-        self._strangers_requests = MemoryBudget(config.stranger_request_bytes)
         self._rows = MemoryBudget(config.row_bytes)
         self._responses = MemoryBudget(config.response_bytes)
         known = KnownTopics(store, self._executor)
@@ -260,7 +259,7 @@ class Gateway:
                 counts=self._counts,
                 budget=self._requests,
                 handlers=self._handlers,
-                stranger=Stranger(authentication, self._strangers_requests, lambda: self._strangers.pop(task, None)),
+                stranger=Stranger(authentication, lambda: self._strangers.pop(task, None)),
             )
             self._connections[task] = connection
             await connection.run()

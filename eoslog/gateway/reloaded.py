@@ -49,13 +49,16 @@ class Reloaded(Generic[T]):
                     _logger.warning("the former content of %s stays in use: %s", self._paths[0], error)
             return self._value
 
-    def _current_version(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Return a value that changes with the files, and with the targets of links: Kubernetes changes these."""
-        found: list[tuple[int, int, int] | None] = []
+    def _current_version(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Return a value that changes with the files, and with the targets of links: Kubernetes changes these.
+
+        ``st_ctime_ns`` also changes when a file becomes readable, and when a copy keeps the time of the content.
+        """
+        found: list[tuple[int, ...] | None] = []
         for path in self._paths:
             try:
                 status = os.stat(path)
-                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+                found.append((status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino))
             except OSError:
                 found.append(None)
         return tuple(found)

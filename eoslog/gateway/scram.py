@@ -152,12 +152,19 @@ def _check_new(what: str, value: str, fewest: int, most: int) -> None:
 
 
 def _replace(path: Path, content: str, environment: Environment) -> None:
-    """Write a file that only this user can read, in one step for its readers."""
+    """Write a file in one step for its readers. It keeps its owner and its group, and others cannot read it."""
+    # A symbolic link stays, and leads to the new content.
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.{environment.new_id()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with open(descriptor, "w", encoding="utf-8") as file:
+                if path.exists():
+                    # A gateway may run as another user, which reads the file as its owner or by its group.
+                    former = path.stat()
+                    os.fchown(descriptor, former.st_uid, former.st_gid)
+                    os.fchmod(descriptor, former.st_mode & 0o660)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,10 @@ def test_an_unknown_name_gets_the_iterations_of_the_users(path: Path) -> None:
 def test_the_file_has_no_password_and_is_for_its_owner_only(path: Path) -> None:
     assert PASSWORD not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    os.chmod(path, 0o644)
-    write_user(path, "bob", PASSWORD, Environment())
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for mode, later in ((0o600, 0o600), (0o640, 0o640), (0o644, 0o640), (0o777, 0o660)):
+        os.chmod(path, mode)
+        write_user(path, "bob", PASSWORD, Environment())
+        assert stat.S_IMODE(path.stat().st_mode) == later
     assert [each.name for each in path.parent.iterdir()] == ["users"]
 
 
@@ -104,6 +106,47 @@ def test_a_user_gets_a_new_password_and_the_others_keep_theirs(path: Path) -> No
     with pytest.raises(AuthenticationFailed):
         prove(users, "alice", PASSWORD)
     assert "# a comment" in path.read_text()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file to another user")
+def test_a_user_that_root_adds_does_not_take_the_file_from_the_gateway(path: Path) -> None:
+    os.chown(path, 1, 2)
+
+    write_user(path, "bob", PASSWORD, Environment())
+
+    assert (path.stat().st_uid, path.stat().st_gid) == (1, 2)
+
+
+def test_a_user_comes_into_the_file_to_which_a_link_leads(path: Path) -> None:
+    link = path.parent / "links" / "users"
+    link.parent.mkdir()
+    link.symlink_to("../users")
+
+    write_user(link, "bob", PASSWORD, Environment())
+
+    assert link.is_symlink()
+    assert prove(ScramUsers(path), "bob", PASSWORD).identity == Identity("bob")
+    assert [each.name for each in link.parent.iterdir()] == ["users"]
+
+
+def test_a_file_that_becomes_readable_is_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = ScramUsers(path)
+    write_user(path, "bob", PASSWORD, Environment())
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr("builtins.open", refuse)
+        with pytest.raises(AuthenticationFailed):
+            prove(users, "bob", PASSWORD)
+    assert "stays in use" in caplog.text
+    time.sleep(0.02)
+    os.chmod(path, 0o640)
+
+    assert prove(users, "bob", PASSWORD).identity == Identity("bob")
 
 
 def test_a_changed_file_counts_from_the_next_authentication_on(path: Path) -> None:

@@ -55,6 +55,9 @@ class KeyServer:
         self.content = b""
         self.requests = 0
         self.is_down = False
+        self.answers = threading.Event()
+        """Requests wait until it is set."""
+        self.answers.set()
 
     def publish(self, *keys: dict[str, Any]) -> None:
         self.content = json.dumps({"keys": keys}).encode()
@@ -69,6 +72,7 @@ def key_server(*issuers: Issuer) -> Iterator[KeyServer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found.requests += 1
+            found.answers.wait()
             self.send_response(503 if found.is_down else 200)
             self.send_header("Content-Length", str(len(found.content)))
             self.end_headers()
@@ -84,6 +88,7 @@ def key_server(*issuers: Issuer) -> Iterator[KeyServer]:
     try:
         yield found
     finally:
+        found.answers.set()
         server.shutdown()
         server.server_close()
         thread.join()

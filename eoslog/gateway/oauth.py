@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -123,28 +124,44 @@ class _Keys:
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_ms: int | None = None
         self._tried_ms: int | None = None
+        self._tried = threading.Event()
+        """Set when the newest fetch has ended."""
+        self._tried.set()
 
     def key(self, key_id: str | None) -> jwt.PyJWK:
         """Return a key of the issuer."""
+        now = self._environment.monotonic_ms()
         with self._lock:
-            now = self._environment.monotonic_ms()
             is_old = self._fetched_ms is None or now - self._fetched_ms >= _REFRESH_MS
             # Strangers send tokens of any key. They must not make the gateway send one request after the other.
-            may_try = self._tried_ms is None or now - self._tried_ms >= _RETRY_MS
-            if may_try and (is_old or key_id not in self._keys):
-                self._tried_ms = now
-                self._fetch(now)
-            if key_id not in self._keys:
+            may_try = self._tried.is_set() and (self._tried_ms is None or now - self._tried_ms >= _RETRY_MS)
+            begins = may_try and (is_old or key_id not in self._keys)
+            if begins:
+                self._tried_ms, self._tried = now, threading.Event()
+                # Not in this thread: a request to an issuer may take any time.
+                self._environment.background(partial(self._fetch, now, self._tried))
+            # While a fetch goes on, clients with a known key do not wait, and nobody waits for long: other clients need
+            # this thread.
+            must_wait = begins or key_id not in self._keys
+            tried, waited_ms = self._tried, now - (now if self._tried_ms is None else self._tried_ms)
+        if must_wait:
+            self._environment.wait_for(tried, max(0.0, _FETCH_TIMEOUT_S - waited_ms / 1000))
+        with self._lock:
+            if self._fetched_ms is not None and now - self._fetched_ms >= _KEPT_MS:
+                self._keys = {}
+            if key_id is None or key_id not in self._keys:
                 raise AuthenticationFailed("OAUTHBEARER: the gateway does not know the key of the token")
             return self._keys[key_id]
 
-    def _fetch(self, now: int) -> None:
+    def _fetch(self, now: int, tried: threading.Event) -> None:
         try:
             found = self._client.get_signing_keys()
-        except (jwt.PyJWTError, OSError, ValueError) as error:
+        except Exception as error:
+            # The answer of the server may be anything.
             _logger.warning("the keys of the issuer cannot be fetched from %s: %s", self._url, type(error).__name__)
-            if self._fetched_ms is not None and now - self._fetched_ms >= _KEPT_MS:
-                self._keys = {}
-            return
-        self._keys = {str(key.key_id): key for key in found if key.algorithm_name in _ALGORITHMS}
-        self._fetched_ms = now
+        else:
+            with self._lock:
+                self._keys = {str(key.key_id): key for key in found if key.algorithm_name in _ALGORITHMS}
+                self._fetched_ms = now
+        finally:
+            tried.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,10 +48,11 @@ def published(issuer: Issuer) -> Iterator[KeyServer]:
 
 
 @pytest.fixture
-def keys(published: KeyServer, issuer: Issuer) -> KeyServer:
+def keys(published: KeyServer, issuer: Issuer) -> Iterator[KeyServer]:
     published.publish(issuer.public_key())
     published.is_down, published.requests = False, 0
-    return published
+    yield published
+    published.answers.set()
 
 
 @pytest.fixture
@@ -224,7 +226,9 @@ def test_new_keys_of_the_issuer_are_fetched_but_not_for_each_token(
     assert keys.requests == 3
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"keys": []}', b'{"keys": [{"kty": "RSA"}]}', b"\xff", None])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"keys": []}', b'{"keys": [{"kty": "RSA"}]}', b"[" * 99_999, b"\xff", None]
+)
 def test_while_the_issuer_is_silent_its_keys_are_used_for_an_hour(
     tokens: OAuthTokens,
     issuer: Issuer,
@@ -249,6 +253,33 @@ def test_while_the_issuer_is_silent_its_keys_are_used_for_an_hour(
     keys.publish(issuer.public_key())
     clock.now_ms += 10_000
     assert identified(tokens.step(of(issuer.token()))) == "alice"
+
+
+def test_while_the_issuer_does_not_answer_clients_wait_for_a_short_time_at_most(
+    tokens: OAuthTokens, issuer: Issuer, keys: KeyServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+
+    def wait_for(event: threading.Event, patience_s: float | None = None) -> bool:
+        waits.append(patience_s)
+        return event.wait(0.05)
+
+    assert identified(tokens.step(of(issuer.token()))) == "alice"
+    keys.answers.clear()
+    monkeypatch.setattr(clock, "wait_for", wait_for)
+    clock.now_ms += 300_000
+    # The first one begins the fetch. Others do not wait if they have a known key.
+    for _ in range(3):
+        assert identified(tokens.step(of(issuer.token()))) == "alice"
+    assert waits == [5]
+    for _ in range(2):
+        clock.now_ms += 4_000
+        assert reason(tokens, of(Issuer("second").token())) == "the gateway does not know the key of the token"
+    assert waits == [5, 1, 0]
+
+    clock.now_ms += 3_300_000
+    assert reason(tokens, of(issuer.token())) == "the gateway does not know the key of the token"
+    assert keys.requests == 2
 
 
 def test_an_issuer_that_cannot_be_reached_at_the_start_is_asked_later(

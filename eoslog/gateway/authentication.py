@@ -98,7 +98,8 @@ class Authentication:
         self._mechanisms = mechanisms
         self._monotonic_ms = monotonic_ms
         self._state = _State.STRANGER if mechanisms else _State.AUTHENTICATED
-        self._mechanism: str | None = None
+        self.mechanism: str | None = None
+        """The mechanism that the client has chosen."""
         self._exchange: Exchange | None = None
         self._ends_ms: int | None = None
         """When the session ends, by the monotonic clock; None: never."""
@@ -127,14 +128,14 @@ class Authentication:
     def handshake(self, mechanism: str) -> HandshakeAnswer:
         """Answer a client that names its mechanism."""
         # A client that authenticates again keeps its mechanism: names of two mechanisms may mean two principals.
-        offered = tuple(self._mechanisms) if self._mechanism is None else (self._mechanism,)
+        offered = tuple(self._mechanisms) if self.mechanism is None else (self.mechanism,)
         if self._state not in (_State.STRANGER, _State.AUTHENTICATED) or not self._mechanisms:
             self._state = _State.FAILED
             return HandshakeAnswer(ErrorCode.illegal_sasl_state, offered)
         if mechanism not in offered:
             self._state = _State.FAILED
             return HandshakeAnswer(ErrorCode.unsupported_sasl_mechanism, offered)
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         self._exchange = self._mechanisms[mechanism]()
         self._state = _State.EXCHANGE
         return HandshakeAnswer(ErrorCode.none, offered)

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Executor
+from collections.abc import Iterable
 from datetime import timedelta
 
 from kio.schema.errors import ErrorCode
 
 from eoslog.gateway.authentication import Authentication
 from eoslog.gateway.protocol import ApiKey, Request
+from eoslog.storage.library_threads import library_executor
 from eoslog.wording import quoted
+
+_THREADS = 4
+"""The threads of each mechanism."""
 
 
 class SaslRequests:
     """The answers to these requests."""
 
-    def __init__(self, executor: Executor) -> None:
-        """
-        Args:
-            executor: threads for the read of files, and for requests to the issuer of tokens.
-        """
-        self._executor = executor
+    def __init__(self, mechanisms: Iterable[str]) -> None:
+        # They read files, and ask the issuer of tokens. Users with passwords do not wait for an issuer that is slow.
+        self._executors = {each: library_executor(_THREADS, "eoslog-gateway-authentication") for each in mechanisms}
 
     async def answer(self, request: Request, authentication: Authentication) -> tuple[bytes, str | None]:
         """Return the answer, and why the connection ends after it; None: it does not end."""
-        step = _handshake if request.api.key is ApiKey.SASL_HANDSHAKE else _authenticate
-        return await asyncio.get_running_loop().run_in_executor(self._executor, step, request, authentication)
+        if request.api.key is ApiKey.SASL_HANDSHAKE:
+            return _handshake(request, authentication)
+        if authentication.mechanism is None:
+            return _authenticate(request, authentication)
+        executor = self._executors[authentication.mechanism]
+        return await asyncio.get_running_loop().run_in_executor(executor, _authenticate, request, authentication)
+
+    def close(self) -> None:
+        """End the threads."""
+        for each in self._executors.values():
+            each.shutdown(cancel_futures=True)
 
 
 def _handshake(request: Request, authentication: Authentication) -> tuple[bytes, str | None]:

@@ -43,7 +43,6 @@ _THREADS = 16
 _COORDINATOR_THREADS = 64
 """Each request of a transaction or a group waits in a thread until its record is in the store. The requests that wait
 share a record, so few threads would mean more records."""
-_AUTHENTICATORS = 4
 _GRACE_S = 10.0
 """The time that produced batches have to be appended after the end of the server (s)."""
 
@@ -155,8 +154,8 @@ class Gateway:
             ApiKey.API_VERSIONS: _versions,
         }
         produce = Produce(config, known, self._queue, cache=cache, rows=self._rows, executor=self._executor)
-        self._authenticators = library_executor(_AUTHENTICATORS, "eoslog-gateway-authentication")
-        self._handlers = Handlers(produce.begin, self._other, SaslRequests(self._authenticators).answer)
+        self._sasl = SaslRequests(security.mechanisms)
+        self._handlers = Handlers(produce.begin, self._other, self._sasl.answer)
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
         """Those in the handshake of TLS are None."""
         self._strangers: dict[asyncio.Task[None], None] = {}
@@ -199,7 +198,7 @@ class Gateway:
             self._executor.shutdown(cancel_futures=True)
             self._appenders.shutdown(cancel_futures=True)
             self._coordinator_threads.shutdown(cancel_futures=True)
-            self._authenticators.shutdown(cancel_futures=True)
+            self._sasl.close()
 
     def metrics(self) -> GatewayMetrics:
         """Return the metrics of this gateway. Any thread may call it."""

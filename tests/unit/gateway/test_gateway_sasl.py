@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -221,6 +222,34 @@ def test_a_client_authenticates_again_on_the_same_connection(store: Store, scram
         answer = log_in(client, "bob", PASSWORD)
         assert answer.error_message == "this connection belongs to 'alice'"
         assert client.is_closed
+
+
+class Slow:
+    """A mechanism that waits for another machine."""
+
+    def __init__(self, answers: threading.Event) -> None:
+        self._answers = answers
+
+    def step(self, content: bytes) -> Step:
+        self._answers.wait()
+        raise AuthenticationFailed("nobody")
+
+
+def test_clients_of_one_mechanism_do_not_wait_for_those_of_another_one(store: Store, scram: Security) -> None:
+    answers = threading.Event()
+    both = Security(mechanisms={**scram.mechanisms, "SLOW": lambda: Slow(answers)})
+    with running(store, security=both) as gateway, ExitStack() as clients:
+        clients.callback(answers.set)
+        for _ in range(20):
+            slow = clients.enter_context(Client(gateway.port))
+            handshake(slow, "SLOW")
+            slow.send(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"content")
+
+        begin = time.monotonic()
+        with Client(gateway.port) as client:
+            log_in(client, "alice", PASSWORD)
+            assert can_write(client)
+        assert time.monotonic() - begin < 5
 
 
 class Brief:

@@ -82,8 +82,7 @@ class _State(Enum):
     FAILED = auto()
 
 
-_BEFORE = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
-"""The requests that a client may send before it is authenticated."""
+_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _NOT_OFFERED = "the gateway offers no authentication by SASL"
 
 
@@ -117,13 +116,14 @@ class Authentication:
 
     def refusal(self, key: int) -> str | None:
         """Return why the client may not send a request of this type now; None if it may."""
-        if key in _BEFORE:
+        if key in _SASL:
             return None
-        if not self.is_authenticated:
-            return f"it sent a request of the type {key} before it was authenticated"
+        # Also the versions of requests: a client that asks for them again and again would keep its connection for ever.
         if self._ends_ms is not None and self._monotonic_ms() >= self._ends_ms:
             return "its session has ended, and it did not authenticate again"
-        return None
+        if self.is_authenticated or key == ApiKey.API_VERSIONS:
+            return None
+        return f"it sent a request of the type {key} before it was authenticated"
 
     def handshake(self, mechanism: str) -> HandshakeAnswer:
         """Answer a client that names its mechanism."""

@@ -40,6 +40,15 @@ def describe(client: Client, *resources: tuple[int, str, tuple[str, ...] | None]
     return list(client.call(key, version, **values).results)
 
 
+def test_the_address_of_a_gateway_has_the_protocol_of_its_connections(store: Store, tmp_path: Path) -> None:
+    files = write_certificate(tmp_path)
+    tls = security(Environment(), tls_certificate=files.certificate, tls_key=files.key)
+    with running(store, security=tls) as gateway, Client(gateway.port, tls=files.client_context()) as client:
+        (broker,) = describe(client, (BROKER, "", ("advertised.listeners",)))
+
+        assert [each.value for each in broker.configs] == [f"SSL://127.0.0.1:{gateway.port}"]
+
+
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_CONFIGS])
 def test_settings_are_described(store: Store, version: int) -> None:
     store.admin.create_topic("kept", config={"retention.ms": "3600000"})

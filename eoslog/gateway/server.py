@@ -296,6 +296,14 @@ def listening_socket(address: Address, security: Security = OPEN) -> socket.sock
         InvalidOption: other machines could connect to the address, without the security that this needs.
         OSError: the address is in use, or it is not an address of this machine.
     """
-    check_address(address, has_tls=security.tls is not None, has_sasl=bool(security.mechanisms))
+    secured = {"has_tls": security.tls is not None, "has_sasl": bool(security.mechanisms)}
+    check_address(address, **secured)
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+    listening = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+    try:
+        # The system decides what localhost is.
+        check_address(Address(*listening.getsockname()[:2]), **secured)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from eoslog.gateway.authentication import AuthenticationFailed, Identity, Step
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.gateway.scram import write_user
 from eoslog.gateway.security import Security, security
+from eoslog.gateway.server import listening_socket
 from eoslog.storage.environment import Environment
 from eoslog.store import Store
 from tests.certificates import write_certificate
@@ -337,3 +339,18 @@ def test_other_machines_connect_only_with_tls_and_sasl(host: str, has_tls: bool,
 @pytest.mark.parametrize(("has_tls", "has_sasl"), [(False, False), (True, False), (False, True)])
 def test_this_machine_needs_neither(host: str, has_tls: bool, has_sasl: bool) -> None:
     check_address(Address(host, 9092), has_tls=has_tls, has_sasl=has_sasl)
+
+
+def test_a_name_of_this_machine_that_leads_to_an_open_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = socket.create_server
+    bound: list[socket.socket] = []
+
+    def create_server(address: tuple[str, int], **more: Any) -> socket.socket:
+        assert address == ("localhost", 0)
+        bound.append(original(("0.0.0.0", 0), **more))
+        return bound[0]
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with pytest.raises(InvalidOption, match=r"cannot listen on '0\.0\.0\.0' without TLS and SASL"):
+        listening_socket(Address("localhost", 0))
+    assert bound[0].fileno() == -1

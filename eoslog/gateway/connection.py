@@ -157,20 +157,19 @@ class Connection:
         began_ns = self._counts.now_ns()
         self._counts.bytes_in += _SIZE.size + len(frame)
         try:
-            if not self._authentication.is_authenticated:
-                # Each message of an authentication decides what may come next.
-                await self._answers.join()
             try:
                 # Before the request is decoded: the memory for that is many times its size.
-                if (refusal := self._authentication.refusal(api_key(frame))) is not None:
+                key = api_key(frame)
+                is_produce = key == ApiKey.PRODUCE
+                if not (is_produce and self._only_produced):
+                    # Each message of an authentication decides what may come next.
+                    await self._answers.join()
+                if (refusal := self._authentication.refusal(key)) is not None:
                     raise self._refusal(refusal)
                 request = decode_request(frame, self._client_host)
             except (MalformedRequest, UnsupportedRequest) as error:
                 self._counts.malformed += 1
                 raise self._refusal(str(error)) from None
-            is_produce = request.api.key is ApiKey.PRODUCE
-            if not (is_produce and self._only_produced):
-                await self._answers.join()
             self._only_produced = is_produce
             answer: Awaitable[tuple[bytes | None, Lease | None]]
             if is_produce:

@@ -27,7 +27,16 @@ from eoslog.gateway.server import listening_socket
 from eoslog.storage.environment import Environment
 from eoslog.store import Store
 from tests.certificates import write_certificate
-from tests.unit.gateway.raw_client import Client, Running, batch, frame, produce, running
+from tests.unit.gateway.raw_client import (
+    Client,
+    Running,
+    batch,
+    fetch_values,
+    frame,
+    produce,
+    produce_values,
+    running,
+)
 from tests.unit.gateway.sasl_clients import handshake, log_in, message
 from tests.unit.support.world import World
 
@@ -278,6 +287,44 @@ def test_a_session_that_has_ended_ends_the_connection(
 
     assert "'alice' at (" in caplog.text
     assert "its session has ended, and it did not authenticate again" in caplog.text
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "BRIEF"])
+def test_requests_right_behind_a_failed_authentication_do_nothing(store: Store, mechanism: str) -> None:
+    failing = frame(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism)
+    failing += frame(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"bob") if mechanism == "BRIEF" else b""
+    produced = frame(ApiKey.PRODUCE, 9, **produce_values(("t", 0, batch(b"v"))))
+    with running(store, security=Security(mechanisms={"BRIEF": Brief})) as gateway:
+        for _ in range(10):
+            with Client(gateway.port) as client:
+                handshake(client, "BRIEF")
+                message(client, b"alice")
+                client.socket.sendall(failing + produced)
+                with suppress(ConnectionError):
+                    while True:
+                        client.content()
+    assert store.scan("t").to_table().num_rows == 0
+
+
+def test_a_request_that_waits_until_its_session_has_ended_is_refused(
+    world: World, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = frame(ApiKey.FETCH, 11, **fetch_values("t", 0, max_wait_ms=20_000))
+    produced = frame(ApiKey.PRODUCE, 9, **produce_values(("t", 1, batch(b"v"))))
+    with running(store, security=Security(mechanisms={"BRIEF": Brief})) as gateway, Client(gateway.port) as client:
+        handshake(client, "BRIEF")
+        message(client, b"alice")
+        client.socket.sendall(waiting + produced)
+        time.sleep(0.2)
+        world.pass_time(400)
+        with Client(gateway.port) as other:
+            handshake(other, "BRIEF")
+            message(other, b"alice")
+            assert can_write(other)
+        client.content()
+        assert client.is_closed
+    assert store.scan("t").to_table().num_rows == 1
+    assert "its session has ended" in caplog.text
 
 
 def test_tls_and_sasl_go_together(store: Store, users: Path, tmp_path: Path) -> None:

@@ -61,6 +61,17 @@ def open_addresses() -> Iterator[None]:
         yield
 
 
+@mutation(
+    unit_test="unit/gateway/test_gateway_tls.py::test_strangers_choose_no_group_that_is_slow_to_compute[ffdhe8192]"
+)
+def slow_handshakes() -> Iterator[None]:
+    """A stranger chooses the slowest exchange of keys: a few connections a second stop the gateway for all clients."""
+    import ssl
+
+    with method(ssl.SSLContext, "set_ecdh_curve", lambda self, name: None):
+        yield
+
+
 def _decoding(**options: bool) -> Any:
     import jwt
 

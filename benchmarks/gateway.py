@@ -1,8 +1,10 @@
 """The gateway beside a Kafka broker in one run: CPU for each record of 100 bytes, acknowledgements and transactions.
 
 ``python -m benchmarks.gateway [records]`` with the environment of ``conf/kafka_clients.sh``. Both write to the same
-disk. The gateway also writes to a real S3 server; its times are beside the time of a PUT there. Consumers read the
-records twice: after the producer, and from a gateway that has just started, which reads them from the store.
+disk. The gateway also writes to a real S3 server; its times are beside the time of a PUT there. Each request to this
+server takes a millisecond or two, and those to an object store of a cloud take longer. So acknowledgements and
+transactions are measured behind a delay, too. Consumers read the records twice: after the producer, and from a gateway
+that has just started, which reads them from the store.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import eoslog
+from benchmarks.delay import delayed
 from benchmarks.peers.services import REPOSITORY, kafka_broker
 from eoslog.storage.environment import Environment
 from eoslog.storage.s3_options import S3Options
@@ -33,6 +36,7 @@ _ROUNDS = 100
 _PATIENCE_S = 120
 _PRODUCERS = 8
 _TOGETHER_S = 5.0
+_DELAY_MS = 10
 _ROWS_OF_TRANSACTION = 10
 _TOPIC, _WARM_UP = "benchmark", "warm-up"
 
@@ -213,6 +217,15 @@ def main(records: int) -> None:
                         row = measured("", gateway.servers, gateway.pid, records)[1:]
                     table.add_row(f"gateway, S3{label}", *row)
             table.add_row("a PUT on the S3 server", *[""] * 4, f"{put_ms:.1f}")
+            with delayed(server.endpoint_url) as delay:
+                delay.set(_DELAY_MS)
+                behind = server.behind(delay.url)
+                objects = S3Store(server.new_bucket(), "put", Environment(), S3Options.of(behind.options()))
+                put_ms = median_ms(lambda: objects.put("object", _VALUE))
+                with running_gateway(server.url(bucket), directory / "s3.log", variables=behind.variables()) as gateway:
+                    waits = f"{acknowledgement_ms(gateway.servers):.1f}", *transactions(gateway.servers)
+                table.add_row(f"gateway, S3 at {_DELAY_MS} ms", *[""] * 4, *waits)
+                table.add_row(f"a PUT at {_DELAY_MS} ms", *[""] * 4, f"{put_ms:.1f}")
     Console(width=120).print(table)
 
 

@@ -52,6 +52,8 @@ clients that its environment has.
   grows to a topic, and the rows of the topic to another file. The topic gets each line once and in order while workers
   are killed, while a worker pauses and another one takes its connectors over, and while the gateway is killed. The
   sink connector loses no line. It is at-least-once, and may repeat lines after a kill.
+- Each test that kills the gateway also runs on three gateways, of which one is restarted every four seconds, in turn.
+  The tests below run on one gateway without restarts: many of them take a lost connection for a failure.
 
 """
 

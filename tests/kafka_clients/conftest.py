@@ -55,9 +55,12 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served_at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Served]:
-    """Return a function that starts a gateway, or three that are restarted, in front of a new store."""
+    """Return a function that starts a gateway, or three that are restarted, in front of a new store.
 
-    def serve(place: str, *options: str) -> Served:
+    They end with the session, or with a fixture whose request the function gets as ``until``.
+    """
+
+    def serve(place: str, *options: str, until: pytest.FixtureRequest | None = None) -> Served:
         directory = tmp_path_factory.mktemp("gateway")
         if place in ("local", ROLLING):
             url, variables, settings = str(directory / "store"), {}, {}
@@ -69,7 +72,7 @@ def served_at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         store.admin.create_topic("first")
         running = ExitStack()
         # Not at the end of this fixture: the S3 server began later, and so it ends earlier.
-        request.session.addfinalizer(running.close)
+        (until or request.session).addfinalizer(running.close)
         gateway = (
             rolling_gateways(url, directory, *options)
             if place == ROLLING
@@ -89,13 +92,13 @@ def served(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> 
 @pytest.fixture(params=PLACES_OF_KILLS)
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway on each kind of store in turn that no other test uses."""
-    return served_at(request.param)
+    return served_at(request.param, until=request)
 
 
 @pytest.fixture
-def local(served_at: Callable[..., Served]) -> Served:
+def local(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway on disk that no other test uses."""
-    return served_at("local")
+    return served_at("local", until=request)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ _PATIENCE_S = 240
 @pytest.fixture(params=PLACES_OF_KILLS)
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway that no other test uses. An empty group waits for a short time, as the gateway is killed so often."""
-    return served_at(request.param, "--group-initial-rebalance-delay-ms", "300")
+    return served_at(request.param, "--group-initial-rebalance-delay-ms", "300", until=request)
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.package)

@@ -23,7 +23,7 @@ _PATIENCE_S = 240
 @pytest.fixture(params=PLACES_OF_KILLS)
 def own(request: pytest.FixtureRequest, served_at: Callable[..., Served]) -> Served:
     """A gateway that no other test uses."""
-    return served_at(request.param)
+    return served_at(request.param, until=request)
 
 
 def values(served: Served, topic: str) -> list[list[int]]:

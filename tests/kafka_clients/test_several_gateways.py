@@ -80,7 +80,7 @@ def wait_for(progress: Callable[[], int]) -> None:
 @pytest.fixture(params=PLACES)
 def three(request: pytest.FixtureRequest, served_at: Callable[..., Served], tmp_path: Path) -> Iterator[Three]:
     options = ("--group-initial-rebalance-delay-ms", "300")
-    served = served_at(request.param, *options)
+    served = served_at(request.param, *options, until=request)
     with ExitStack() as running:
         others = [
             running.enter_context(

@@ -25,7 +25,7 @@ from tests.unit.gateway.raw_client import Client, batch, fetch, produce, running
 from tests.unit.test_prometheus import fetch as fetch_page
 from tests.unit.test_prometheus import value
 
-GATEWAY_PAGE = REPOSITORY / "docs/gateway.md"
+CLIENTS_PAGE = REPOSITORY / "docs/kafka-clients.md"
 
 _MAPS = Path("/proc/self/maps")
 """The files that a process has loaded, on Linux."""
@@ -134,7 +134,7 @@ def test_the_check_names_the_settings_of_clients_as_the_page_does(command: Comma
     found = command.json("gateway", "--check", "--listen", "127.0.0.1:0")["clients"]
     text = " ".join(command.ok("gateway", "--check", "--listen", "127.0.0.1:0", "--wide").split())
 
-    page = [[cell.replace("`", "") for cell in row] for row in table_rows(GATEWAY_PAGE, "clients")]
+    page = [[cell.replace("`", "") for cell in row] for row in table_rows(CLIENTS_PAGE, "clients")]
     shown = [(each["client"], each["settings"]) for each in found]
     assert [tuple(row) for row in page if row[0] != "all"] == shown
     assert all(settings in text for _, settings in shown)

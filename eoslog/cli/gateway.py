@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eoslog.gateway.server import Gateway
 
 _FILES_OF_STORE = 256
+_LONGEST_RACK = 255
 _PACKAGES = ("kio", "scramp", "jwt", "cryptography")
 _NOT_INSTALLED = "The gateway needs further packages. Install them, in a checkout of eoslog: pip install '.[gateway]'"
 
@@ -42,6 +43,13 @@ def _address(text: str) -> tuple[str, int]:
     return address.host, address.port
 
 
+def _rack(text: str) -> str:
+    if not 1 <= len(text) <= _LONGEST_RACK:
+        raise ValueError(text)
+    return text
+
+
+_RACK = parsed(_rack, f"a name of 1 to {_LONGEST_RACK} characters")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
 
@@ -114,7 +122,7 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
 )
 @click.option("--oauth-issuer", metavar="ISSUER", help="The issuer of the tokens (iss).")
 @click.option("--oauth-audience", metavar="AUDIENCE", help="The audience that tokens must name (aud).")
-@click.option("--rack", metavar="RACK", help="The gateway's rack, for consumers with a client.rack.")
+@click.option("--rack", type=_RACK, metavar="RACK", help="The gateway's rack, for consumers with a client.rack.")
 @metrics_options
 @click.option(
     "--check",
@@ -335,7 +343,8 @@ class _WithoutPandas(MetaPathFinder):
     """Refuses to find pandas.
 
     Arrow imports pandas with its first array if it finds it. A gateway needs no pandas, and the import takes up to a
-    second, for which the first client would wait.
+    second, for which the first client would wait. None in ``sys.modules`` would not do: there Arrow takes the name for
+    the package.
     """
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:

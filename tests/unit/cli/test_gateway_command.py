@@ -120,6 +120,14 @@ def test_metrics_without_their_package_are_refused(
     assert "pip install prometheus-client" in result.stderr
 
 
+@pytest.mark.parametrize("rack", ["", "r" * 256], ids=["empty", "long"])
+def test_a_rack_without_a_name_is_refused(command: Command, store: eoslog.Store, rack: str) -> None:
+    result = command.run("gateway", "--check", "--listen", "127.0.0.1:0", "--rack", rack)
+
+    assert result.exit_code == 2
+    assert "is not a name of 1 to 255 characters" in result.stderr
+
+
 def test_a_linger_that_clients_do_not_wait_for_is_refused(command: Command, store: eoslog.Store) -> None:
     longest = command.json("gateway", "--check", "--listen", "127.0.0.1:0", "--linger-ms", "10000")
     result = command.run("gateway", "--check", "--listen", "127.0.0.1:0", "--linger-ms", "10001")

@@ -60,6 +60,10 @@ class KnownTopics:
             return
         await self.refresh(_OLDEST_MS / 1000)
 
+    def was_read(self, begin_ms: float) -> None:
+        """Note that the newest state was read by a request that began at this time of the event loop (ms)."""
+        self._read_ms = max(self._read_ms, begin_ms)
+
     @staticmethod
     def _loop_ms() -> float:
         return asyncio.get_running_loop().time() * 1000
@@ -92,7 +96,7 @@ class KnownTopics:
         except EosLogError as error:
             _logger.warning("%s: the newest state cannot be read: %s", self._store.url, error)
             return error
-        self._read_ms = max(self._read_ms, begin_ms)
+        self.was_read(begin_ms)
         return None
 
     def partition(self, topic: str, partition: int) -> Partition | None:

@@ -7,6 +7,7 @@ import logging
 from concurrent.futures import Executor
 
 from eoslog.errors import EosLogError, RetriableError
+from eoslog.gateway.known_topics import KnownTopics
 from eoslog.session.session import Session
 from eoslog.storage.environment import Backoff
 
@@ -18,8 +19,9 @@ _logger = logging.getLogger(__name__)
 class LogFollower:
     """Knows the newest slot. While somebody waits, it looks for records of other processes at intervals."""
 
-    def __init__(self, store: Session, executor: Executor) -> None:
+    def __init__(self, store: Session, topics: KnownTopics, executor: Executor) -> None:
         self._store = store
+        self._topics = topics
         self._executor = executor
         self._slot = -1
         self._changed = asyncio.Event()
@@ -68,6 +70,7 @@ class LogFollower:
         while True:
             await self._has_waiters.wait()
             unchanged += 1
+            begin_ms = loop.time() * 1000
             try:
                 slot = await loop.run_in_executor(self._executor, self._newest_slot, self._held_back > 0)
             except RetriableError as error:
@@ -75,6 +78,8 @@ class LogFollower:
             except EosLogError as error:
                 _logger.warning("%s: the log cannot be followed: %s", self._store.url, error)
             else:
+                # Fetches need no read of their own while this task reads.
+                self._topics.was_read(begin_ms)
                 if slot != self._slot:
                     self._slot = slot
                     unchanged = 1

@@ -84,7 +84,7 @@ class Gateway:
         self._responses = MemoryBudget(config.response_bytes)
         known = KnownTopics(store, self._executor)
         self.gateways = LiveGateways(store, advertised, rack=config.rack, protocol=security.protocol)
-        self._follower = LogFollower(store, self._executor)
+        self._follower = LogFollower(store, known, self._executor)
         # The queue's two threads are its own, and so are those of coordinators: fetches that read slowly do not delay
         # appends.
         self._coordinator_threads = library_executor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")

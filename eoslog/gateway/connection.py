@@ -45,15 +45,6 @@ class Handlers:
     """Returns an answer, and why the connection ends after it."""
 
 
-@dataclass(frozen=True)
-class Stranger:
-    """A client before its authentication."""
-
-    authentication: Authentication
-    authenticated: Callable[[], None]
-    """Is called when the client is authenticated."""
-
-
 class _Waiting(NamedTuple):
     """A request that waits for its answer."""
 
@@ -81,12 +72,11 @@ class Connection:
         counts: GatewayCounts,
         budget: MemoryBudget,
         handlers: Handlers,
-        stranger: Stranger,
+        authentication: Authentication,
     ) -> None:
         """
         Args:
             budget: the memory for requests of all connections.
-            stranger: the client, if it has to authenticate itself.
         """
         self._reader = reader
         self._writer = writer
@@ -94,9 +84,10 @@ class Connection:
         self._counts = counts
         self._budget = budget
         self._handlers = handlers
-        self._stranger = stranger
-        self._authentication = stranger.authentication
-        self._is_authenticated = asyncio.Event()
+        self._authentication = authentication
+        self._was_authenticated = asyncio.Event()
+        if authentication.is_authenticated:
+            self._was_authenticated.set()
         self._answers: asyncio.Queue[_Waiting] = asyncio.Queue(config.max_in_flight)
         self._only_produced = False
         """True if all requests that wait for answers are produce requests."""
@@ -116,7 +107,7 @@ class Connection:
             async with asyncio.TaskGroup() as tasks:
                 self._reading = tasks.create_task(self._repeat(self._read_one))
                 tasks.create_task(self._repeat(self._answer_one))
-                if not self._authentication.is_authenticated:
+                if self.is_of_stranger:
                     tasks.create_task(self._authenticate_in_time())
         except* _Closed as errors:
             _forget(errors)
@@ -132,6 +123,11 @@ class Connection:
             self._writer.transport.abort()
 
     @property
+    def is_of_stranger(self) -> bool:
+        """True until the first authentication of the client."""
+        return not self._was_authenticated.is_set()
+
+    @property
     def _client(self) -> str:
         """The name of the client for the log."""
         principal = self._authentication.principal
@@ -140,7 +136,7 @@ class Connection:
     async def _authenticate_in_time(self) -> None:
         try:
             async with asyncio.timeout(self._config.handshake_timeout_ms / 1000):
-                await self._is_authenticated.wait()
+                await self._was_authenticated.wait()
         except TimeoutError:
             raise self._refusal("it was not authenticated in time") from None
 
@@ -196,8 +192,7 @@ class Connection:
             await asyncio.sleep(self._config.failed_authentication_delay_ms / 1000)
         elif self._authentication.is_authenticated:
             _logger.info("%s is authenticated", self._client)
-            self._is_authenticated.set()
-            self._stranger.authenticated()
+            self._was_authenticated.set()
         return answer, None
 
     async def _next_frame(self) -> tuple[bytes | bytearray, Lease]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -13,7 +13,7 @@ from eoslog.gateway.addresses import Address, check_address
 from eoslog.gateway.authentication import Authentication
 from eoslog.gateway.batch_cache import BatchCache
 from eoslog.gateway.batch_queue import BatchQueue
-from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers, Stranger
+from eoslog.gateway.connection import READ_AHEAD, Connection, Handlers
 from eoslog.gateway.discovery import Discovery
 from eoslog.gateway.fetch import Fetch
 from eoslog.gateway.gateway_config import GatewayConfig
@@ -157,9 +157,7 @@ class Gateway:
         self._sasl = SaslRequests(security.mechanisms)
         self._handlers = Handlers(produce.begin, self._other, self._sasl.answer)
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
-        """Those in the handshake of TLS are None."""
-        self._strangers: dict[asyncio.Task[None], None] = {}
-        """The connections of clients that are not authenticated yet, the oldest one first."""
+        """The connections, the oldest one first. Those in the handshake of TLS are None."""
 
     async def _other(self, request: Request) -> tuple[bytes, Lease | None]:
         if request.api.key is ApiKey.FETCH:
@@ -243,13 +241,9 @@ class Gateway:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connections[task] = None
         try:
-            authentication = Authentication(self._security.mechanisms, self._environment.monotonic_ms)
-            self._strangers[task] = None
             tls = self._security.tls
             if tls is not None and not await tls.begin(writer, self._config.handshake_timeout_ms):
                 return
-            if authentication.is_authenticated:
-                del self._strangers[task]
             writer.transport.set_write_buffer_limits(high=_WRITE_AHEAD)
             connection = Connection(
                 reader,
@@ -258,7 +252,7 @@ class Gateway:
                 counts=self._counts,
                 budget=self._requests,
                 handlers=self._handlers,
-                stranger=Stranger(authentication, lambda: self._strangers.pop(task, None)),
+                authentication=Authentication(self._security.mechanisms, self._environment.monotonic_ms),
             )
             self._connections[task] = connection
             await connection.run()
@@ -268,7 +262,6 @@ class Gateway:
         except Exception:
             _logger.exception("a request failed, and its connection is closed")
         finally:
-            self._strangers.pop(task, None)
             del self._connections[task]
             writer.transport.abort()
 
@@ -276,13 +269,18 @@ class Gateway:
         """Return True if one more connection is allowed, in the place of a stranger if need be."""
         if len(self._connections) < self._config.max_connections:
             return True
-        if not self._strangers:
-            return False
         # Strangers cannot keep clients out: a client is authenticated before so many strangers have come after it.
-        oldest = next(iter(self._strangers))
-        del self._strangers[oldest]
-        oldest.cancel()
-        return True
+        oldest = next(self._strangers(), None)
+        if oldest is not None:
+            oldest.cancel()
+        return oldest is not None
+
+    def _strangers(self) -> Iterator[asyncio.Task[None]]:
+        """Return the connections of clients that are not authenticated yet, the oldest one first."""
+        for task, connection in self._connections.items():
+            # A task that is canceled ends soon.
+            if (connection is None or connection.is_of_stranger) and not task.cancelling():
+                yield task
 
 
 async def _versions(request: Request) -> Any:

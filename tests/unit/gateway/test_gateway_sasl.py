@@ -68,7 +68,7 @@ def until(is_true: Callable[[], bool]) -> None:
 
 
 def strangers(gateway: Running) -> int:
-    return gateway.in_loop(lambda: len(gateway.gateway._strangers))  # type: ignore[no-any-return]
+    return gateway.in_loop(lambda: len(list(gateway.gateway._strangers())))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -47,7 +47,7 @@ def certificate_of(gateway: Running) -> str:
 
 def until_forgotten(gateway: Running) -> None:
     deadline = time.monotonic() + 20
-    while gateway.in_loop(lambda: len(gateway.gateway._connections) + len(gateway.gateway._strangers)):
+    while gateway.in_loop(lambda: len(gateway.gateway._connections)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -219,7 +219,7 @@ def test_a_client_that_does_not_read_is_disconnected(store: Store, files: Certif
 def test_connections_in_their_handshake_end_with_the_gateway(store: Store, files: CertificateFiles) -> None:
     with running(store, security=secured(files), handshake_timeout_ms=60_000) as gateway:
         with socket.create_connection(("127.0.0.1", gateway.port)) as client:
-            while not gateway.in_loop(lambda: gateway.gateway._strangers):
+            while not gateway.in_loop(lambda: list(gateway.gateway._strangers())):
                 time.sleep(0.01)
             begin = time.monotonic()
             gateway.stop()

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import socket
 import threading
 from collections.abc import Callable
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from eoslog.errors import InvalidOption
 from eoslog.log.append_client import AppendClient
 from eoslog.maintenance.append_service import AppendService
 from eoslog.storage.append_channel import GREETING, NONCE_BYTES, PROOF_BYTES
 from eoslog.store import Store
+from tests.certificates import write_certificate
 from tests.unit.maintenance.append_services import (
     ANYWHERE,
     address_of,
@@ -88,23 +85,8 @@ def test_a_malformed_message_ends_its_connection_only(connected: Callable[[], St
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The files of a certificate and its key."""
-    directory = tmp_path_factory.mktemp("tls")
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "append service")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now)
-        .not_valid_after(now.replace(year=2100))
-        .sign(key, hashes.SHA256())
-    )
-    (directory / "certificate.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    encoding = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (directory / "key.pem").write_bytes(key.private_bytes(*encoding))
-    return str(directory / "certificate.pem"), str(directory / "key.pem")
+    files = write_certificate(tmp_path_factory.mktemp("tls"))
+    return str(files.certificate), str(files.key)
 
 
 def test_writers_use_tls_where_the_service_has_a_certificate(

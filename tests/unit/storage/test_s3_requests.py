@@ -7,24 +7,19 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from eoslog.errors import InvalidOption, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import PutOutcome
 from eoslog.storage.s3_options import S3Options
 from eoslog.storage.s3_store import S3Store
+from tests.certificates import CertificateFiles, write_certificate
 
 
 class Server(ThreadingHTTPServer):
@@ -182,35 +177,10 @@ def test_credentials_of_options_are_never_replaced(server: Server, credentials: 
         store(server, **KEYS).put("a", b"x")
 
 
-def certificate(directory: Path) -> Path:
-    """Write a certificate that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = directory / "server.pem"
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(built.public_bytes(serialization.Encoding.PEM) + secret)
-    return path
-
-
-def server_with(path: Path) -> Server:
+def server_with(files: CertificateFiles) -> Server:
     """A server that speaks TLS with a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
+    context.load_cert_chain(files.certificate, files.key)
     server = Server()
     server.socket = context.wrap_socket(server.socket, server_side=True)
     return server
@@ -219,12 +189,12 @@ def server_with(path: Path) -> Server:
 def test_a_certificate_of_ones_own_needs_a_variable_that_the_error_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = certificate(tmp_path)
+    files = write_certificate(tmp_path)
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
-    with running(server_with(path)) as server:
+    with running(server_with(files)) as server:
         with pytest.raises(StoreUnavailable, match=r"certificate is not trusted.*set AWS_CA_BUNDLE"):
             store(server, scheme="https", **KEYS).put("a", b"x")
-        monkeypatch.setenv("AWS_CA_BUNDLE", str(path))
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(files.certificate))
 
         assert store(server, scheme="https", **KEYS).put_if_absent("a", b"x") is PutOutcome.CREATED
 
@@ -257,8 +227,8 @@ class Tunnel(BaseHTTPRequestHandler):
 
 
 def test_requests_over_tls_pass_through_a_tunnel_and_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = certificate(tmp_path)
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(path))
+    files = write_certificate(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(files.certificate))
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), Tunnel)
     proxy.daemon_threads = True
     monkeypatch.setenv("https_proxy", f"http://user:word@127.0.0.1:{proxy.server_port}")
@@ -267,7 +237,7 @@ def test_requests_over_tls_pass_through_a_tunnel_and_share_it(tmp_path: Path, mo
     thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        with running(server_with(path)) as server:
+        with running(server_with(files)) as server:
             writer = store(server, scheme="https", **KEYS)
             for number in range(3):
                 assert writer.put_if_absent(f"a{number}", b"x" * (number << 20)) is PutOutcome.CREATED

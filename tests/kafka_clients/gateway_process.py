@@ -156,18 +156,21 @@ class RollingGateways(GatewayProcess):
 
     def start(self) -> None:
         """Start the gateway that was ended."""
+        self._start_ended()
+        self._restarting.release()
+
+    def _start_ended(self) -> None:
         self._gateways[self._turn].start()
         self._turn = (self._turn + 1) % _GATEWAYS
         self.starts += 1
-        self._restarting.release()
 
     def _restart_again(self) -> None:
         try:
             while not self._ended.wait(_RESTARTED_EVERY_S):
-                self._restarting.acquire()
-                code = self._gateways[self._turn].stop()
-                self.start()
-                assert code == 0, f"gateway {self._turn} ended with exit code {code}"
+                with self._restarting:
+                    code = self._gateways[self._turn].stop()
+                    assert code == 0, f"gateway {self._turn} ended with exit code {code}"
+                    self._start_ended()
         except BaseException as error:
             self._error = error
 

@@ -24,7 +24,7 @@ class Identity:
 
     principal: str
     lifetime_ms: int | None = None
-    """How long the proof of the identity is valid from now on (ms); None: without end."""
+    """How long the authentication is valid from now on (ms); None: without end."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Exchange(Protocol):
 
 
 class AuthenticationFailed(Exception):
-    """A client did not prove its identity. The text is for the client and for the log: it has nothing secret."""
+    """The authentication failed. The text is for the client and for the log: it has nothing secret."""
 
 
 Mechanisms: TypeAlias = Mapping[str, Callable[[], Exchange]]
@@ -103,7 +103,7 @@ class Authentication:
         self._ends_ms: int | None = None
         """When the session ends, by the monotonic clock; None: never."""
         self.principal: str | None = None
-        """The identity that the client has proved last."""
+        """The name of the client since its first authentication."""
 
     @property
     def is_authenticated(self) -> bool:

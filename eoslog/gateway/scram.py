@@ -1,4 +1,4 @@
-"""SCRAM: users prove that they have a password, which the gateway does not know.
+"""SCRAM: users authenticate with a password that the gateway does not know.
 
 The users are lines of a file, ``name:mechanism:iterations:salt:stored key:server key``, the last three in base64. The
 line ``*:secret`` comes first. From the secret the gateway makes up credentials for unknown names, the same at each
@@ -58,7 +58,7 @@ class _Users:
     """By mechanism and name."""
 
     def credential(self, mechanism: str, name: str) -> _Credential:
-        """Return the credential of a user. One that nobody can prove is made up for an unknown name."""
+        """Return the credential of a user. That of an unknown name is made up, and no password fits it."""
         made_up = self._made_up(mechanism, name)
         return self.credentials.get((mechanism, name), made_up)
 

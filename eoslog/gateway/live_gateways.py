@@ -28,7 +28,7 @@ from eoslog.session.session import Session
 from eoslog.state import group_entries
 from eoslog.state.entry_fields import Model
 from eoslog.state.store_state import Member
-from eoslog.storage.library_threads import library_executor
+from eoslog.storage.library_threads import LibraryExecutor
 from eoslog.storage.object_store import ObjectStore
 
 _DIRECTORY = "__gateways/"
@@ -154,7 +154,7 @@ class LiveGateways:
         )
         self._directory = GatewayDirectory(store.object_store, store.environment.new_id())
         # Heartbeats do not wait for threads that read rows, and not for a LIST.
-        self._executor = library_executor(2, "eoslog-gateway-heartbeat")
+        self._executor = LibraryExecutor(2, "eoslog-gateway-heartbeat")
         self._putting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
         """The newest LIST."""

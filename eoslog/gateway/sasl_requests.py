@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.gateway.authentication import Authentication
 from eoslog.gateway.protocol import ApiKey, Request
-from eoslog.storage.library_threads import library_executor
+from eoslog.storage.library_threads import LibraryExecutor
 from eoslog.wording import quoted
 
 _THREADS = 4
@@ -22,7 +22,7 @@ class SaslRequests:
 
     def __init__(self, mechanisms: Iterable[str]) -> None:
         # They read files, and ask the issuer of tokens. Users with passwords do not wait for an issuer that is slow.
-        self._executors = {each: library_executor(_THREADS, "eoslog-gateway-authentication") for each in mechanisms}
+        self._executors = {each: LibraryExecutor(_THREADS, "eoslog-gateway-authentication") for each in mechanisms}
 
     async def answer(self, request: Request, authentication: Authentication) -> tuple[bytes, str | None]:
         """Return the answer, and why the connection ends after it; None: it does not end."""
@@ -36,7 +36,7 @@ class SaslRequests:
     def close(self) -> None:
         """End the threads."""
         for each in self._executors.values():
-            each.shutdown(cancel_futures=True)
+            each.shutdown(wait=False, cancel_futures=True)
 
 
 def _handshake(request: Request, authentication: Authentication) -> tuple[bytes, str | None]:

@@ -34,7 +34,7 @@ from eoslog.gateway.topic_changes import TopicChanges
 from eoslog.gateway.topic_settings import TopicSettings
 from eoslog.gateway.transactions import Transactions
 from eoslog.session.session import Session
-from eoslog.storage.library_threads import library_executor
+from eoslog.storage.library_threads import LibraryExecutor
 
 _logger = logging.getLogger(__name__)
 _WRITE_AHEAD = 64 << 10
@@ -45,6 +45,8 @@ _COORDINATOR_THREADS = 64
 share a record, so few threads would mean more records."""
 _GRACE_S = 10.0
 """The time that produced batches have to be appended after the end of the server (s)."""
+_THREADS_END_S = 2.0
+"""The time that threads have to end (s). The store may never answer their requests."""
 
 
 class Phase(Enum):
@@ -78,7 +80,7 @@ class Gateway:
         self._security = security
         self._counts = GatewayCounts([key.name.lower() for key in ApiKey], store.environment.monotonic_ns)
         self.phase = Phase.STARTING
-        self._executor = library_executor(_THREADS, "eoslog-gateway")
+        self._executor = LibraryExecutor(_THREADS, "eoslog-gateway")
         self._requests = MemoryBudget(config.request_bytes)
         self._rows = MemoryBudget(config.row_bytes)
         self._responses = MemoryBudget(config.response_bytes)
@@ -87,8 +89,8 @@ class Gateway:
         self._follower = LogFollower(store, known, self._executor)
         # The queue's two threads are its own, and so are those of coordinators: fetches that read slowly do not delay
         # appends.
-        self._coordinator_threads = library_executor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
-        self._appenders = library_executor(2, "eoslog-gateway-append")
+        self._coordinator_threads = LibraryExecutor(_COORDINATOR_THREADS, "eoslog-gateway-coordinator")
+        self._appenders = LibraryExecutor(2, "eoslog-gateway-append")
         self._queue = BatchQueue(
             store, config, counts=self._counts, executor=self._appenders, appended=self._follower.appended
         )
@@ -193,9 +195,8 @@ class Gateway:
                 each.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
             self.gateways.close()
-            self._executor.shutdown(cancel_futures=True)
-            self._appenders.shutdown(cancel_futures=True)
-            self._coordinator_threads.shutdown(cancel_futures=True)
+            for executor in (self._executor, self._appenders, self._coordinator_threads):
+                executor.shutdown(cancel_futures=True, timeout_s=_THREADS_END_S)
             self._sasl.close()
 
     def metrics(self) -> GatewayMetrics:

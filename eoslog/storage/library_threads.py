@@ -19,8 +19,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -214,10 +215,74 @@ def start_thread(work: Callable[[], None], name: str) -> None:
     threading.Thread(target=run, daemon=True, name=name).start()
 
 
-def library_executor(threads: int, name: str) -> ThreadPoolExecutor:
-    """Return an executor whose threads are of the library. ``run_to_its_end`` needs no other thread there."""
-    return ThreadPoolExecutor(threads, name, initializer=_become_library_thread)
+class LibraryExecutor(Executor):
+    """Threads of the library for one use. ``run_to_its_end`` needs no other thread there.
 
+    The exit of the interpreter does not wait for them: a request of theirs may never be answered.
+    """
 
-def _become_library_thread() -> None:
-    _current.is_library_thread = True
+    def __init__(self, threads: int, name: str) -> None:
+        """
+        Args:
+            threads: the most threads. They start when they are needed, and end after ``shutdown``.
+        """
+        self._name = name
+        self._most = threads
+        self._threads = self._idle = 0
+        self._is_shut_down = False
+        self._works: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._changed = threading.Condition()
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run a function in a thread. Raises: RuntimeError: the executor is shut down, or no thread can start."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._is_shut_down:
+                raise RuntimeError("the executor is shut down")
+            if self._idle <= len(self._works) and self._threads < self._most:
+                start_thread(self._run, self._name)
+                self._threads += 1
+            self._works.append((future, partial(function, *args, **kwargs)))
+            self._changed.notify()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                self._changed.wait_for(lambda: self._works or self._is_shut_down)
+                self._idle -= 1
+                if not self._works:
+                    self._threads -= 1
+                    self._changed.notify_all()
+                    return
+                future, work = self._works.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+            # An idle thread keeps no answer alive.
+            del future, work
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False, timeout_s: float | None = None) -> None:
+        """Take no more work.
+
+        Args:
+            wait: wait until all threads have ended.
+            cancel_futures: leave out the work that has not begun.
+            timeout_s: wait at most this long; None: without a limit.
+        """
+        with self._changed:
+            self._is_shut_down = True
+            left_out = [future for future, _ in self._works] if cancel_futures else []
+            if cancel_futures:
+                self._works.clear()
+            self._changed.notify_all()
+        for future in left_out:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        if wait:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._threads, timeout_s)

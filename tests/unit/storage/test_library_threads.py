@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from functools import partial
 
 import pytest
 
-from eoslog.storage.library_threads import library_executor, run_all_to_their_end, run_to_its_end
+from eoslog.storage.library_threads import LibraryExecutor, run_all_to_their_end, run_to_its_end
 
 
 def test_functions_run_at_once_and_answer_in_order() -> None:
@@ -80,7 +82,50 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
 
 def test_a_step_in_a_thread_of_the_librarys_executor_needs_no_other_thread() -> None:
-    with library_executor(1, "executor") as executor:
+    with LibraryExecutor(1, "executor") as executor:
         threads = executor.submit(lambda: (threading.get_ident(), run_to_its_end(threading.get_ident))).result(30)
 
     assert threads[0] == threads[1] != threading.get_ident()
+
+
+def test_an_executor_runs_as_much_at_once_as_it_has_threads() -> None:
+    together = threading.Barrier(3)
+    with LibraryExecutor(3, "executor") as executor:
+        assert sorted(executor.map(lambda number: number + 0 * together.wait(30), range(6))) == list(range(6))
+
+
+def test_an_executor_that_is_shut_down_does_what_it_was_given_and_takes_no_more() -> None:
+    executor = LibraryExecutor(1, "executor")
+    futures = [executor.submit(lambda number=number: number) for number in range(5)]
+    executor.shutdown()
+    assert [each.result(0) for each in futures] == list(range(5))
+    with pytest.raises(RuntimeError, match="shut down"):
+        executor.submit(int)
+
+
+def test_an_executor_does_not_wait_for_work_that_does_not_end() -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+    executor = LibraryExecutor(1, "executor")
+    stuck = executor.submit(lambda: has_begun.set() or may_end.wait(30))
+    assert has_begun.wait(30)
+    left_out = executor.submit(int)
+    executor.shutdown(cancel_futures=True, timeout_s=0.01)
+    assert left_out.cancelled()
+    assert not stuck.done()
+    may_end.set()
+    assert stuck.result(30)
+
+
+def test_errors_of_work_reach_its_caller() -> None:
+    with LibraryExecutor(1, "executor") as executor:
+        assert isinstance(executor.submit(lambda: 1 // 0).exception(30), ZeroDivisionError)
+        assert executor.submit(int).result(30) == 0
+
+
+def test_the_exit_of_the_interpreter_does_not_wait_for_an_executor() -> None:
+    program = (
+        "import threading\n"
+        "from eoslog.storage.library_threads import LibraryExecutor\n"
+        "LibraryExecutor(1, 'executor').submit(threading.Event().wait)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from kio.schema.errors import ErrorCode
 
@@ -28,6 +29,7 @@ from eoslog.gateway.classic_requests import (
     SyncAnswer,
     SyncRequest,
 )
+from eoslog.gateway.handed_over_group import HandedOverGroup, HandedOverMember
 
 _LONGEST_NAME = 255
 """A member id begins with at most this many characters of a name that the client has chosen."""
@@ -523,3 +525,80 @@ class ClassicGroup:
         for member in members:
             member.answer_join(JoinAnswer(error=error, member_id=member.member_id))
             member.answer_sync(SyncAnswer(error=error))
+
+    # Handover
+
+    def handed_over(self, now_ms: int) -> HandedOverGroup | None:
+        """Return what the next coordinator needs so that the clients stay members; None if it needs nothing.
+
+        As in Kafka, a client that waits for its first generation is no member yet. If it knows its member id, it can
+        join with it.
+        """
+        members = [each for each in self._members if not each.is_new]
+        if not members:
+            return None
+        leader = self._members.leader
+        if leader not in {each.member_id for each in members}:
+            leader = members[0].member_id
+        new = [each for each in self._members if each.is_new and each.knows_its_id]
+        return HandedOverGroup(
+            generation=self.generation,
+            protocol_type=self.protocol_type or "",
+            protocol_name=self.protocol_name or "",
+            leader=leader,
+            is_stable=self.state is GroupState.STABLE,
+            members=tuple(
+                HandedOverMember(
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    client_id=each.client_id,
+                    client_host=each.client_host,
+                    session_timeout_ms=each.session_timeout_ms,
+                    rebalance_timeout_ms=each.rebalance_timeout_ms,
+                    protocols=tuple(each.protocols.items()),
+                    assignment=each.assignment,
+                )
+                for each in members
+            ),
+            pending={member_id: max(0, end_ms - now_ms) for member_id, end_ms in self._members.pending.items()}
+            | {each.member_id: each.session_timeout_ms for each in new},
+        )
+
+    @classmethod
+    def taken_over(
+        cls,
+        group_id: str,
+        found: HandedOverGroup,
+        now_ms: int,
+        *,
+        settings: GroupSettings,
+        new_id: Callable[[], str],
+    ) -> Self:
+        """Return a group that another coordinator has handed over.
+
+        The sessions of all members begin anew. If the other coordinator ended in a rebalance, another one begins.
+        """
+        group = cls(group_id, settings=settings, new_id=new_id)
+        group.generation = found.generation
+        group.protocol_type, group.protocol_name = found.protocol_type, found.protocol_name
+        for each in found.members:
+            request = JoinRequest(
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                session_timeout_ms=each.session_timeout_ms,
+                rebalance_timeout_ms=each.rebalance_timeout_ms,
+                protocol_type=found.protocol_type,
+                protocols=each.protocols,
+            )
+            member = Member(each.member_id, request)
+            member.assignment = each.assignment
+            member.begin_session(now_ms)
+            group._members.add(member)
+        group._members.leader = found.leader
+        group._members.pending = {member_id: now_ms + left_ms for member_id, left_ms in found.pending.items()}
+        group.state = GroupState.STABLE
+        if not found.is_stable:
+            group._rebalance(now_ms)
+        return group

@@ -30,6 +30,8 @@ class Member:
         self.client_id = request.client_id
         self.client_host = request.client_host
         self.assignment = b""
+        self.knows_its_id = request.member_id == member_id
+        """The client has given this id. Otherwise it learns it with the answer."""
         self.is_new = False
         """The member has not seen its first generation, so it cannot send heartbeats."""
         self.must_sync = False

@@ -5,9 +5,12 @@ The members are in memory (``classic_group``). In the log the gateway itself is 
 the offsets of its members with its own member id and the generation. So the log refuses offsets of an earlier
 generation, and all offsets of a gateway that another one has replaced.
 
-A gateway that ends leaves its groups. If a gateway is killed, the gateway that is started at its address replaces it at
-once. Another gateway replaces it when it is not among the live gateways any more (``live_gateways``), or when its
-heartbeat in the group is older than ``SESSION_TIMEOUT_MS``. Then the clients join again.
+A gateway that ends hands its groups over (``handed_over_group``). The next gateway that a client asks joins in its
+place, and the clients stay members of their generation. That of the log is a later one then.
+
+If a gateway is killed, the gateway that is started at its address replaces it at once. Another gateway replaces it when
+it is not among the live gateways any more (``live_gateways``), or when its heartbeat in the group is older than
+``SESSION_TIMEOUT_MS``. Then the clients join again.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from eoslog.gateway.classic_requests import GroupState, JoinAnswer, JoinRequest,
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.group_memberships import SESSION_TIMEOUT_MS, Membership, Memberships
+from eoslog.gateway.handed_over_group import HandedOverGroup
 from eoslog.gateway.live_gateways import Broker, LiveGateways
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupOffsets
@@ -65,6 +69,8 @@ class _Coordinated:
     group_id: str
     group: ClassicGroup
     membership: Membership
+    generation_in_log: int = 0
+    """The group's generation in the log while clients have ``group.generation``. It is later after a handover."""
     size: int = 0
     """The bytes of memory that were last counted for the group."""
     work: asyncio.Task[None] | None = None
@@ -95,6 +101,8 @@ class GroupCoordinator:
         self.gateways = gateways
         self._memberships = Memberships(store, gateways, listens_elsewhere=listens_elsewhere)
         self._groups: dict[str, _Coordinated] = {}
+        self._taking_over: dict[str, asyncio.Task[_Coordinated | None]] = {}
+        """The tasks that look for a predecessor, by group."""
         self._size = 0
         """The bytes of memory of all groups."""
         self._committing: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
@@ -140,9 +148,9 @@ class GroupCoordinator:
         """Return the assignment of a member when the leader has given it. The leader gives the assignments of all.
 
         Raises:
-            GroupRefusal
+            GroupRefusal, EosLogError
         """
-        coordinated = self._existing(group_id)
+        coordinated = await self._existing(group_id)
         self._check_memory(coordinated, sum(len(assignment) for _, assignment in request.assignments))
         return await self._answer(coordinated, partial(coordinated.group.sync, request, self._now_ms()))
 
@@ -160,38 +168,35 @@ class GroupCoordinator:
             self._settle(coordinated)
             raise GroupRefusal(ErrorCode.group_max_size_reached, "the groups of this gateway have no memory left")
 
-    def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
-        """Note that a member is alive. Raises: GroupRefusal"""
-        coordinated = self._existing(group_id)
+    async def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
+        """Note that a member is alive. Raises: GroupRefusal, EosLogError"""
+        coordinated = await self._existing(group_id)
         # The next deadline only becomes later, and to find it takes time for each member. So the timer stays.
         return coordinated.group.heartbeat(member, self._now_ms())
 
-    def leave(self, group_id: str, members: list[MemberIdentity]) -> list[ErrorCode]:
-        """Let members leave, and return the outcome for each. Raises: GroupRefusal"""
-        coordinated = self._existing(group_id)
+    async def leave(self, group_id: str, members: list[MemberIdentity]) -> list[ErrorCode]:
+        """Let members leave, and return the outcome for each. Raises: GroupRefusal, EosLogError"""
+        coordinated = await self._existing(group_id)
         found = coordinated.group.leave(members, self._now_ms())
         self._settle(coordinated)
         return [code for _, code in found]
 
-    def offsets_for_log(self, offsets: GroupOffsets, *, in_transaction: bool) -> GroupOffsets:
+    async def offsets_for_log(self, offsets: GroupOffsets, *, in_transaction: bool) -> GroupOffsets:
         """Check a commit of offsets, and return it as this gateway puts it into the log.
 
-        The commit of a member gets the gateway's member id. If this gateway does not coordinate the group, the log
-        itself answers the commit as Kafka's coordinator would.
+        The commit of a member gets the gateway's member id, and the generation of the log. If this gateway does not
+        coordinate the group, the log itself answers the commit as Kafka's coordinator would.
 
         Args:
             in_transaction: the request is TxnOffsetCommit.
 
         Raises:
             GroupRefusal: the member may not commit.
-            NotCoordinator: another gateway coordinates the group.
+            EosLogError: another gateway coordinates the group, or the store does not answer.
         """
         if is_from_outside(offsets):
             return offsets
-        self._check_not_ending()
-        coordinated = self._groups.get(offsets.group)
-        if coordinated is None:
-            self._memberships.check_known(offsets.group)
+        coordinated = await self._found(offsets.group)
         if offsets.generation < 0 and self._is_empty(offsets.group):
             # A group without members only keeps offsets, so the client's member id does not matter. In a transaction it
             # does: the client names a member of its consumer's group, and the log refuses an unknown one.
@@ -206,7 +211,9 @@ class GroupCoordinator:
         code = coordinated.group.check_commit(member, self._now_ms(), in_transaction=in_transaction)
         if code is not ErrorCode.none:
             raise GroupRefusal(code, f"a member of group {offsets.group!r} may not commit: {code.name}")
-        return offsets.model_copy(update={"member_id": coordinated.membership.member_id, "group_instance_id": None})
+        generation = offsets.generation if offsets.generation < 0 else coordinated.generation_in_log
+        own = {"member_id": coordinated.membership.member_id, "group_instance_id": None, "generation": generation}
+        return offsets.model_copy(update=own)
 
     def _is_empty(self, group_id: str) -> bool:
         coordinated = self._groups.get(group_id)
@@ -246,8 +253,12 @@ class GroupCoordinator:
             offsets: the commit as ``offsets_for_log`` has returned it.
             code: the log's code for it.
         """
+        if code is not ErrorCode.unknown_member_id:
+            return code
+        if self._is_ending:
+            return ErrorCode.not_coordinator
         coordinated = self._groups.get(offsets.group)
-        if code is not ErrorCode.unknown_member_id or coordinated is None:
+        if coordinated is None:
             return code
         if coordinated.membership.member_id != offsets.member_id:
             return code
@@ -303,17 +314,21 @@ class GroupCoordinator:
         self._heartbeats_read_ms.pop(group_id, None)
         return self.gateways.chosen_for(group_id)
 
-    def group(self, group_id: str) -> ClassicGroup | None:
-        """Return a group that this gateway coordinates; None if no gateway coordinates a group of this id.
+    def group_here(self, group_id: str) -> ClassicGroup | None:
+        """Return a group if this gateway coordinates it."""
+        found = self._groups.get(group_id)
+        return None if found is None else found.group
+
+    async def group(self, group_id: str) -> ClassicGroup | None:
+        """Return a group that this gateway coordinates, or takes over now; None if no gateway coordinates it.
 
         Raises:
-            NotCoordinator: another gateway coordinates the group.
+            GroupRefusal, EosLogError: as for requests of members.
         """
-        found = self._groups.get(group_id)
-        if found is None:
-            self._memberships.check_known(group_id)
+        if group_id not in self._groups and not self._memberships.has_gateway(group_id):
             return None
-        return found.group
+        found = await self._found(group_id)
+        return None if found is None else found.group
 
     async def run(self) -> None:
         """Write heartbeats, and end the groups that other gateways have taken, until the task is canceled."""
@@ -338,34 +353,87 @@ class GroupCoordinator:
             _logger.warning("%s: group %r has no new heartbeat: %s", self._store.url, coordinated.group_id, error)
 
     async def close(self) -> None:
-        """Answer all waiting members, and leave the groups in the log, so that another gateway may coordinate them."""
+        """Answer all waiting members, and hand the groups over, so that another gateway may coordinate them."""
         self._is_ending = True
+        if self._taking_over:
+            await asyncio.wait(self._taking_over.values(), timeout=_GRACE_MS / 1000)
         groups = list(self._groups.values())
+        ending = [self._end(each, each.group.handed_over(self._now_ms())) for each in groups]
         for each in groups:
             self._drop(each, ErrorCode.not_coordinator)
-        leaving = [asyncio.create_task(self._leave_at_end(each)) for each in groups]
-        if leaving:
-            await asyncio.wait(leaving, timeout=_GRACE_MS / 1000)
-        for task in leaving:
+        tasks = list(map(asyncio.create_task, ending))
+        if tasks:
+            await asyncio.wait(tasks, timeout=_GRACE_MS / 1000)
+        for task in tasks:
             task.cancel()
 
-    async def _leave_at_end(self, coordinated: _Coordinated) -> None:
+    async def _end(self, coordinated: _Coordinated, group: HandedOverGroup | None) -> None:
+        """Hand a group over, or leave it in the log if there is nothing to hand over."""
         if coordinated.work is not None:
             await asyncio.wait([coordinated.work])
-        if coordinated.membership.may_have_joined:
-            try:
-                await self._run(partial(coordinated.membership.leave, _GRACE_MS))
-            except EosLogError as error:
-                _logger.warning("%s: group %r is not left: %s", self._store.url, coordinated.group_id, error)
+        membership = coordinated.membership
+        if not membership.may_have_joined:
+            return
+        try:
+            if group is None or not await self._run(lambda: membership.hand_over(group)):
+                await self._run(partial(membership.leave, _GRACE_MS))
+        except EosLogError as error:
+            _logger.warning("%s: group %r is not handed over: %s", self._store.url, coordinated.group_id, error)
 
-    def _existing(self, group_id: str) -> _Coordinated:
-        """Return a group that this gateway coordinates. Raises: GroupRefusal"""
-        found = self._groups.get(group_id)
+    async def _existing(self, group_id: str) -> _Coordinated:
+        """Return a group that this gateway coordinates. Raises: GroupRefusal, EosLogError"""
+        found = await self._found(group_id)
         if found is None:
-            self._check_not_ending()
             # A client that gets this code joins again. Then the log says whether this gateway may coordinate the group.
             raise GroupRefusal(ErrorCode.unknown_member_id, f"group {group_id!r} has no such member")
         return found
+
+    async def _found(self, group_id: str) -> _Coordinated | None:
+        """Return a group that this gateway coordinates, or takes over now; None if no gateway coordinates it.
+
+        Raises:
+            GroupRefusal: this gateway ends.
+            EosLogError: another gateway coordinates the group, or the store does not answer.
+        """
+        self._check_not_ending()
+        found = self._groups.get(group_id)
+        if found is not None:
+            return found
+        task = self._taking_over.get(group_id)
+        if task is None:
+            task = self._taking_over[group_id] = asyncio.create_task(self._take_over(group_id))
+            task.add_done_callback(lambda done: self._taking_over.pop(group_id))
+        # The other clients of the group wait for the task, too.
+        return await asyncio.shield(task)
+
+    async def _take_over(self, group_id: str) -> _Coordinated | None:
+        """Take the place of the gateway that has handed a group over, if there is one."""
+        await self.gateways.refresh()
+        predecessor = await self._run(lambda: self._memberships.predecessor(group_id))
+        if predecessor is None:
+            return None
+        group = ClassicGroup.taken_over(
+            group_id,
+            predecessor.group,
+            self._now_ms(),
+            settings=self._settings,
+            new_id=self._store.environment.new_id,
+        )
+        if self._size + group.size > self._most_bytes:
+            return None
+        coordinated = _Coordinated(group_id, group, self._memberships.new(group_id))
+        topics = group.subscribed_topics
+        generation = await self._run(lambda: coordinated.membership.join(topics, predecessor.member_id))
+        if generation != predecessor.generation_in_log + 1:
+            # Somebody has changed the group in the log since. The clients join again.
+            coordinated.group = self._new_group(group_id)
+        coordinated.generation_in_log = generation or 0
+        self._groups[group_id] = coordinated
+        self._settle(coordinated)
+        return coordinated
+
+    def _new_group(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, settings=self._settings, new_id=self._store.environment.new_id)
 
     def _check_not_ending(self) -> None:
         if self._is_ending:
@@ -377,21 +445,14 @@ class GroupCoordinator:
         Raises:
             GroupRefusal, EosLogError
         """
-        self._check_not_ending()
-        found = self._groups.get(group_id)
+        found = await self._found(group_id)
         if found is not None:
             return found
-        await self.gateways.refresh()
         await self._run(lambda: self._memberships.replaceable(group_id))
         self._check_not_ending()
         # The request of another client may have begun since.
         return self._groups.setdefault(
-            group_id,
-            _Coordinated(
-                group_id,
-                ClassicGroup(group_id, settings=self._settings, new_id=self._store.environment.new_id),
-                self._memberships.new(group_id),
-            ),
+            group_id, _Coordinated(group_id, self._new_group(group_id), self._memberships.new(group_id))
         )
 
     async def _answer(self, coordinated: _Coordinated, ask: Callable[[Callable[[T], object]], object]) -> T:
@@ -474,6 +535,7 @@ class GroupCoordinator:
             self._drop(coordinated, ErrorCode.not_coordinator)
         elif _covers(topics, coordinated.group.subscribed_topics):
             self.rebalances += 1
+            coordinated.generation_in_log = generation
             coordinated.group.begin_generation(generation, self._now_ms())
 
     async def _leave_log(self, coordinated: _Coordinated) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 
 from eoslog.errors import InconsistentGroupProtocol, InvalidTopic, NotCoordinator
+from eoslog.gateway.handed_over_group import HandedOverGroup, LastHeartbeat, decode_last_heartbeat
 from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.session.heartbeats import Heartbeats, host_name
 from eoslog.session.session import Session
@@ -25,6 +27,15 @@ SESSION_TIMEOUT_MS = 30_000
 _CLIENT_ID = "eoslog gateway"
 _MOST_NEW_TOPICS = 1_000
 """The log has at most this many names of topics that do not exist yet for a group."""
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """A gateway that has ended, and has handed a group over."""
+
+    member_id: str
+    generation_in_log: int
+    group: HandedOverGroup
 
 
 class Memberships:
@@ -49,15 +60,10 @@ class Memberships:
         """Return the other gateways that are members of a group in the known state."""
         return self._other_gateways(self.store.known_state.groups.get(group_id, EMPTY_GROUP).members)
 
-    def check_known(self, group_id: str) -> None:
-        """Check that no other gateway is a member of a group in the known state.
-
-        Raises:
-            NotCoordinator
-        """
-        gateways = self.known_gateways(group_id)
-        if gateways:
-            raise _coordinated_by(gateways, group_id)
+    def has_gateway(self, group_id: str) -> bool:
+        """Return whether a gateway is a member of a group in the known state."""
+        members = self.store.known_state.groups.get(group_id, EMPTY_GROUP).members
+        return any(member.is_coordinator for member in members.values())
 
     def check_newest(self, group_id: str) -> None:
         """Check that no other gateway is a member of a group in the newest state. Waits for the store.
@@ -78,6 +84,25 @@ class Memberships:
         gateways = self._other_gateways(self._newest_members(group_id))
         if gateways and not self._are_silent(group_id, gateways):
             raise _coordinated_by(gateways, group_id)
+
+    def predecessor(self, group_id: str) -> Predecessor | None:
+        """Return the gateway that has handed a group over; None if the group has no gateway. Waits for the store.
+
+        Raises:
+            NotCoordinator: another gateway is a member, and is alive or has not handed the group over yet.
+        """
+        group = self.store.read(lambda state, slot: state.groups.get(group_id, EMPTY_GROUP))
+        # A gateway is the only member of its group.
+        member_id = next((each for each, member in group.members.items() if member.is_coordinator), None)
+        if member_id is None:
+            return None
+        found = decode_last_heartbeat(Heartbeats(self.store.object_store, group_id).body(member_id))
+        if found is not None and found.generation_in_log == group.generation:
+            return Predecessor(member_id, found.generation_in_log, found.group)
+        gateways = self._other_gateways(group.members)
+        if gateways and not self._are_silent(group_id, gateways):
+            raise _coordinated_by(gateways, group_id)
+        return None
 
     def replaceable(self, group_id: str) -> tuple[str, ...]:
         """Return the ids of the members of a group if this gateway may replace all of them. Waits for the store.
@@ -121,7 +146,9 @@ class Memberships:
         # A gateway registers before it joins a group. Its heartbeat in the group must be older than the list of
         # gateways, because this list may be from before the gateway's start.
         ended = [member_id for member_id, each in members.items() if self.has_ended(each)]
-        return members.keys() <= Heartbeats(self.store.object_store, group_id).silent(members, ended=ended)
+        heartbeats = Heartbeats(self.store.object_store, group_id)
+        alive = members.keys() - heartbeats.silent(members, ended=ended)
+        return all(each in ended and decode_last_heartbeat(heartbeats.body(each)) is not None for each in alive)
 
 
 class Membership:
@@ -150,11 +177,12 @@ class Membership:
         found = self._store.known_state.groups.get(self._group_id, EMPTY_GROUP)
         return found.generation if self.member_id in found.members else None
 
-    def join(self, topics: frozenset[str] | None) -> int | None:
+    def join(self, topics: frozenset[str] | None, predecessor: str | None = None) -> int | None:
         """Join the group, or join it anew, and return the new generation; None if the gateway was removed meanwhile.
 
         Args:
             topics: the topics to which the group's clients subscribe; None if they are unknown.
+            predecessor: the member id of a gateway that has ended and is replaced.
 
         Raises:
             InconsistentGroupProtocol, NotCoordinator: the group has other members.
@@ -163,7 +191,7 @@ class Membership:
         replaced: tuple[str, ...] = ()
         if not self.has_joined:
             # The members may be others than at the client's first JoinGroup: it may join a second time long after.
-            replaced = self._memberships.replaceable(self._group_id)
+            replaced = self._memberships.replaceable(self._group_id) if predecessor is None else (predecessor,)
             self._put_heartbeat()
         self._store.append(
             ChangeGroup(
@@ -183,7 +211,24 @@ class Membership:
         self._store.environment.reached("gateway.group.joined")
         generation = self.generation
         self.has_joined = self.has_joined or generation is not None
+        self._heartbeats.delete(set(replaced) - {self.member_id})
         return generation
+
+    def hand_over(self, group: HandedOverGroup) -> bool:
+        """End without leaving the group: let the last heartbeat tell the next gateway its members.
+
+        Returns:
+            False if the log does not have the membership.
+        """
+        with self._lock:
+            generation = self.generation
+            if generation is None:
+                return False
+            last = LastHeartbeat(session_timeout_ms=SESSION_TIMEOUT_MS, generation_in_log=generation, group=group)
+            self._heartbeats.put(self.member_id, **last.model_dump(mode="json"))
+            self._store.environment.reached("gateway.group.handed_over")
+            self.has_joined = self.may_have_joined = False
+            return True
 
     def leave(self, timeout_ms: int | None = None) -> None:
         """Leave the group. The next ``join`` is that of another member.

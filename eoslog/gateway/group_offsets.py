@@ -140,7 +140,7 @@ class GroupOffsetRequests:
         if offsets is not None:
             try:
                 given_by_client = offsets
-                offsets = self._groups.offsets_for_log(given_by_client, in_transaction=False)
+                offsets = await self._groups.offsets_for_log(given_by_client, in_transaction=False)
                 await self._groups.commit(given_by_client, partial(self._commit, offsets))
             except GroupRefusal as error:
                 code = error.code

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from eoslog.admin.admin import Admin
-from eoslog.errors import EosLogError, InvalidRequest, NotCoordinator
-from eoslog.gateway.classic_group import ClassicGroup
+from eoslog.errors import EosLogError, InvalidRequest
 from eoslog.gateway.classic_members import CONSUMER_PROTOCOL_TYPE
 from eoslog.gateway.classic_requests import (
     NO_GENERATION,
@@ -153,9 +152,9 @@ class GroupRequests:
         """Answer Heartbeat."""
         try:
             _check_group_id(request.message.group_id)
-            code = self._coordinator.heartbeat(request.message.group_id, _identity(request.message))
-        except GroupRefusal as error:
-            code = error.code
+            code = await self._coordinator.heartbeat(request.message.group_id, _identity(request.message))
+        except (EosLogError, GroupRefusal) as error:
+            code = _code(error)
         return request.api.response(error_code=code)
 
     async def leave(self, request: Request) -> Any:
@@ -168,11 +167,12 @@ class GroupRequests:
         ]
         try:
             _check_group_id(message.group_id)
-            codes = self._coordinator.leave(message.group_id, members)
-        except GroupRefusal as error:
-            if error.code is not ErrorCode.unknown_member_id or not has_members:
-                return request.api.response(error_code=error.code, members=())
-            codes = [error.code] * len(members)
+            codes = await self._coordinator.leave(message.group_id, members)
+        except (EosLogError, GroupRefusal) as error:
+            code = _code(error)
+            if code is not ErrorCode.unknown_member_id or not has_members:
+                return request.api.response(error_code=code, members=())
+            codes = [code] * len(members)
         if not has_members:
             return request.api.response(error_code=codes[0])
         return request.api.response(
@@ -216,7 +216,7 @@ class GroupRequests:
 
     def _listed(self, group_id: str, group: Group) -> tuple[str, str, str, str]:
         """Return the group's id, protocol type, state and type."""
-        found = self._coordinated_here(group_id)
+        found = self._coordinator.group_here(group_id)
         if found is not None:
             return group_id, found.protocol_type or "", found.state.value, _CLASSIC
         if not group.members:
@@ -224,12 +224,6 @@ class GroupRequests:
         if has_consumers(group):
             return group_id, CONSUMER_PROTOCOL_TYPE, state_without_coordinator(group).value, _CONSUMER
         return group_id, CONSUMER_PROTOCOL_TYPE, GroupState.STABLE.value, _CLASSIC
-
-    def _coordinated_here(self, group_id: str) -> ClassicGroup | None:
-        try:
-            return self._coordinator.group(group_id)
-        except NotCoordinator:
-            return None
 
     async def describe(self, request: Request) -> Any:
         """Answer DescribeGroups: the members of groups that this gateway coordinates, and consumers of eoslog."""
@@ -248,17 +242,17 @@ class GroupRequests:
         except EosLogError as error:
             known, code = {}, coordinator_code(error)
         return request.api.response(
-            groups=tuple(self._described(request, group_id, known.get(group_id), code) for group_id in group_ids)
+            groups=tuple([await self._described(request, each, known.get(each), code) for each in group_ids])
         )
 
-    def _described(
+    async def _described(
         self, request: Request, group_id: str, without_coordinator: GroupDescription | None, code: ErrorCode
     ) -> Any:
         description, reason = None, None
         if code is ErrorCode.none:
             try:
                 _check_group_id(group_id)
-                coordinated = self._coordinator.group(group_id)
+                coordinated = await self._coordinator.group(group_id)
                 description = without_coordinator if coordinated is None else coordinated.describe()
                 if description is None and request.api.version >= _FIRST_WITH_NOT_FOUND:
                     code, reason = ErrorCode.group_id_not_found, f"no group {group_id}"

@@ -199,7 +199,7 @@ class Transactions:
         given = await given_offsets(self._topics, message)
         if given.offsets is not None:
             try:
-                offsets = self._groups.offsets_for_log(given.offsets, in_transaction=True)
+                offsets = await self._groups.offsets_for_log(given.offsets, in_transaction=True)
             except GroupRefusal as error:
                 return given.answer(request, "TxnOffsetCommit", error.code)
             except EosLogError as error:

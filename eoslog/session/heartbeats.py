@@ -84,9 +84,17 @@ class Heartbeats:
         )
         self._session_timeouts: dict[str, int] = {}
 
-    def put(self, member_id: str, session_timeout_ms: int) -> None:
-        """Write the heartbeat of a member."""
-        self._directory.put(member_id, {"session_timeout_ms": session_timeout_ms})
+    def put(self, member_id: str, session_timeout_ms: int, **more: object) -> None:
+        """Write the heartbeat of a member.
+
+        Args:
+            more: what the process reads that takes the member's place.
+        """
+        self._directory.put(member_id, {"session_timeout_ms": session_timeout_ms, **more})
+
+    def body(self, member_id: str) -> bytes | None:
+        """Return the last heartbeat of a member; None if there is none."""
+        return self._directory.bodies([member_id])[0]
 
     def delete(self, member_ids: Iterable[str]) -> None:
         """Delete the heartbeats of members that have left."""

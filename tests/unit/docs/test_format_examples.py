@@ -12,6 +12,8 @@ import pytest
 
 from eoslog.format.checked_files import crc32c
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
+from eoslog.gateway.classic_members import subscribed_topics
+from eoslog.gateway.handed_over_group import decode_last_heartbeat
 from eoslog.gateway.live_gateways import GatewayRecord
 from eoslog.log.checkpoint import CheckpointPart
 from eoslog.log.replica import CHECKPOINT_ENTRY
@@ -89,14 +91,25 @@ def test_every_field_of_an_entry_is_one_that_this_version_knows(record: dict[str
         assert_understood(entry, encode_entry(decode_entry(entry)), entry["type"])
 
 
-def test_every_example_is_a_record_or_one_of_the_three_other_documents() -> None:
-    assert len(EXAMPLES) == len(RECORDS) + 3
+def test_every_example_is_a_record_or_one_of_the_four_other_documents() -> None:
+    assert len(EXAMPLES) == len(RECORDS) + 4
 
 
 def test_the_object_of_a_gateway_is_one_that_this_version_knows() -> None:
-    example = example_with("session_timeout_ms")
+    example = example_with("address")
 
     assert_understood(example, GatewayRecord.model_validate(example).model_dump(mode="json"), "gateway")
+
+
+def test_the_last_heartbeat_of_a_gateway_is_one_that_this_version_knows() -> None:
+    example = example_with("generation_in_log")
+
+    read = decode_last_heartbeat(json.dumps(example).encode())
+
+    assert read is not None
+    assert_understood(example, read.model_dump(mode="json"), "heartbeat")
+    (member,) = read.group.members
+    assert subscribed_topics(dict(member.protocols)["range"]) == {"payments"}
 
 
 def test_the_description_is_one_that_this_version_knows() -> None:

@@ -21,6 +21,7 @@ from eoslog.gateway.classic_requests import (
     SyncAnswer,
     SyncRequest,
 )
+from eoslog.gateway.handed_over_group import HandedOverGroup
 from tests.depth import examples
 from tests.unit.gateway.classic_clients import Reply
 
@@ -78,11 +79,8 @@ class Histories(RuleBasedStateMachine):
     )
     def start(self, delay_ms: int, max_size: int, closes: bool) -> None:
         self.ids = 0
-        self.group = ClassicGroup(
-            "g",
-            settings=GroupSettings(initial_rebalance_delay_ms=delay_ms, max_size=max_size),
-            new_id=self.new_id,
-        )
+        self.group_settings = GroupSettings(initial_rebalance_delay_ms=delay_ms, max_size=max_size)
+        self.group = ClassicGroup("g", settings=self.group_settings, new_id=self.new_id)
         self.closes = closes
         self.now_ms = 0
         self.log_generation = self.begun = 0
@@ -236,6 +234,20 @@ class Histories(RuleBasedStateMachine):
         self.group.begin_generation(self.log_generation, self.now_ms)
         self.learn()
 
+    @rule()
+    def hand_over(self) -> None:
+        """Another coordinator goes on with the group. The log has a new generation then, of which no client learns."""
+        found = self.group.handed_over(self.now_ms)
+        if found is None:
+            return
+        former, read = self.group, HandedOverGroup.model_validate_json(found.model_dump_json())
+        former.close(ErrorCode.not_coordinator)
+        self.group = ClassicGroup.taken_over("g", read, self.now_ms, settings=self.group_settings, new_id=self.new_id)
+        self.log_generation += 1
+        for each in (*self.running, *self.former):
+            each.seen_ms = self.now_ms
+        self.learn()
+
     @rule(leave_out=st.booleans())
     def rebalance(self, leave_out: bool) -> None:
         """Most histories would never be stable without this."""
@@ -282,6 +294,7 @@ class Histories(RuleBasedStateMachine):
             self.forget(request)
         else:
             assert answer.error in (
+                ErrorCode.not_coordinator,
                 ErrorCode.rebalance_in_progress,
                 ErrorCode.inconsistent_group_protocol,
                 ErrorCode.group_max_size_reached,

@@ -356,7 +356,7 @@ def test_offsets_in_transactions_are_those_of_members(client: Client, member: Gr
 # Several gateways
 
 
-def test_a_gateway_that_ends_leaves_its_groups_to_others(
+def test_a_gateway_that_clients_do_not_find_keeps_its_groups(
     store: Store, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0}
@@ -369,11 +369,14 @@ def test_a_gateway_that_ends_leaves_its_groups_to_others(
             assert old.join().error_code is NONE
             member = GroupClient(client)
             assert member.join().error_code is ErrorCode.not_coordinator
+            assert member.heartbeat() is ErrorCode.not_coordinator
             refused = [coordinator(client) for _ in range(3)]
             assert {each.error_code for each in refused} == {ErrorCode.coordinator_not_available}
             assert str(elsewhere) in refused[-1].error_message
             (told,) = [each.getMessage() for each in caplog.records if "clients ask here" in each.getMessage()]
             assert str(elsewhere) in told
+            assert old.leave() is NONE
+            wait_until(lambda: not in_log(store).members)
         assert coordinator(client).error_code is NONE
         assert member.join().generation_id > old.generation
 
@@ -399,23 +402,6 @@ def test_a_gateway_that_is_started_again_replaces_the_killed_one_at_once(store: 
         assert member.sync({member.member_id: b"all"}).error_code is NONE
         assert member.commit((0, 3)) == {0: NONE}
         assert len(in_log(store).members) == 1
-
-
-def test_a_gateway_that_ends_waits_for_the_store_for_a_short_time_only(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append = store.append
-    timeouts: list[int | None] = []
-
-    def noted(request: Any, *, timeout_ms: int | None = None, **options: Any) -> Any:
-        timeouts.append(timeout_ms)
-        return append(request, timeout_ms=timeout_ms, **options)
-
-    with running(store, group_initial_rebalance_delay_ms=0) as gateway, Client(gateway.port) as client:
-        assert GroupClient(client).join().error_code is NONE
-        monkeypatch.setattr(store, "append", noted)
-    assert timeouts == [5_000]
-    assert not in_log(store).members
 
 
 def test_gateways_with_one_advertised_address_do_not_take_groups_from_each_other(store: Store, world: World) -> None:

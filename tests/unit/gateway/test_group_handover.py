@@ -1,12 +1,14 @@
-"""A gateway leaves a group while another one joins it: all orders of their records, with a kill at each."""
+"""A gateway ends while another one joins its group: all orders of what they write, with a kill at each."""
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import permutations
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -20,19 +22,21 @@ from eoslog.state.group_members import ChangeGroup
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.store_state import Member
 from eoslog.store import Store
-from tests.unit.gateway.group_clients import GroupClient
-from tests.unit.gateway.raw_client import Client, Running, offsets_of, running
+from tests.unit.gateway.group_clients import GroupClient, fetch_offsets
+from tests.unit.gateway.raw_client import Client, Running, Transactional, offsets_of, running
 from tests.unit.support.paused_processes import asleep_at
-from tests.unit.support.world import World, faulty
+from tests.unit.support.world import SLOTS, World, faulty
 
 NONE = ErrorCode.none
+SETTINGS: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0}
 _PATIENCE_S = 20
 LEAVE, JOIN, OWN = "leave", "join", "own"
-"""The record by which the first gateway leaves, the one by which the second joins, and the late join of the first's own
-client. If this client joined before SIGTERM, its join is a record, too."""
+"""The heartbeat by which the first gateway hands the group over, the record by which the second one joins, and the late
+join of the first one's own client. If this client joined before SIGTERM, its join is a record, too."""
 _ORDERS = list(permutations((LEAVE, JOIN, OWN)))
+T = TypeVar("T")
 Kill = tuple[str, bool]
-"""The record at which its gateway is killed, and whether the log has the record."""
+"""The write at which its gateway is killed, and whether the store has it."""
 
 
 def _cases() -> Iterator[tuple[tuple[str, ...], bool, Kill | None]]:
@@ -40,7 +44,7 @@ def _cases() -> Iterator[tuple[tuple[str, ...], bool, Kill | None]]:
     for order in _ORDERS:
         for is_early in (False, True):
             if is_early and order.index(LEAVE) < order.index(OWN):
-                # A gateway leaves only when the joins that have begun are in the log.
+                # A gateway hands a group over only when the joins that have begun are in the log.
                 continue
             yield order, is_early, None
             for step in (LEAVE, JOIN, OWN) if is_early else (LEAVE, JOIN):
@@ -53,7 +57,7 @@ class _Killed(Exception):
 
 
 class Held:
-    """The appends of a process, which wait until the test lets them go on."""
+    """The appends and the last heartbeat of a process, which wait until the test lets them go on."""
 
     def __init__(self, process: Store, step_of: Callable[[Any], str]) -> None:
         """
@@ -62,6 +66,7 @@ class Held:
         """
         self._process = process
         self._append = process.append
+        self._put_object = process.object_store.put
         self._step_of = step_of
         self._is_asked: dict[str, threading.Event] = {}
         self._may_go_on: dict[str, threading.Event] = {}
@@ -70,43 +75,46 @@ class Held:
         self.requests: dict[str, Any] = {}
         self.is_dead = False
         process.append = self._held  # type: ignore[method-assign]
+        process.object_store.put = self._held_put  # type: ignore[method-assign]
 
     def _event(self, events: dict[str, threading.Event], step: str) -> threading.Event:
         return events.setdefault(step, threading.Event())
 
     def _held(self, request: Any, **options: Any) -> Any:
-        step = "" if self.is_dead else self._step_of(request)
-        if step and not self._event(self._has_ended, step).is_set():
-            self.requests[step] = request
-            self._event(self._is_asked, step).set()
-            assert self._event(self._may_go_on, step).wait(_PATIENCE_S)
-            try:
-                if self._kill == (step, False):
-                    self.die()
-                found = self._put(request, **options)
-                if self._kill == (step, True):
-                    self.die()
-                return found
-            finally:
-                self._event(self._has_ended, step).set()
-        return self._put(request, **options)
+        return self._at(self._step_of(request), request, lambda: self._append(request, **options))
 
-    def _put(self, request: Any, **options: Any) -> Any:
+    def _held_put(self, path: str, body: bytes) -> None:
+        self._at(LEAVE if b"generation_in_log" in body else "", body, lambda: self._put_object(path, body))
+
+    def _at(self, step: str, written: Any, write: Callable[[], T]) -> T:
         if self.is_dead:
             raise _Killed
-        return self._append(request, **options)
+        if not step or self._event(self._has_ended, step).is_set():
+            return write()
+        self.requests[step] = written
+        self._event(self._is_asked, step).set()
+        assert self._event(self._may_go_on, step).wait(_PATIENCE_S)
+        try:
+            if self._kill == (step, False):
+                self.die()
+            found = write()
+            if self._kill == (step, True):
+                self.die()
+            return found
+        finally:
+            self._event(self._has_ended, step).set()
 
-    def die(self) -> None:
+    def die(self) -> NoReturn:
         self.is_dead = True
         faulty(self._process).go_down()
         raise _Killed
 
     def wait_for(self, step: str) -> None:
-        """Wait until the append is asked for."""
+        """Wait until the process wants to write."""
         assert self._event(self._is_asked, step).wait(_PATIENCE_S)
 
     def let_go(self, step: str, kill: Kill | None = None) -> None:
-        """Let the append go on, and wait for its end."""
+        """Let the process write, and wait for the end of the step."""
         self._kill = kill
         self._event(self._may_go_on, step).set()
         assert self._event(self._has_ended, step).wait(_PATIENCE_S)
@@ -148,13 +156,12 @@ def stop(gateway: Running) -> threading.Thread:
 
 
 @pytest.mark.parametrize(("order", "is_early", "kill"), list(_cases()), ids=str)
-def test_a_group_goes_on_at_another_gateway_while_its_own_one_leaves(
+def test_a_group_goes_on_at_another_gateway_while_its_own_one_ends(
     store: Store, world: World, order: tuple[str, ...], is_early: bool, kill: Kill | None
 ) -> None:
-    settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0}
     first_process, second_process = world.process(), world.process()
     with ExitStack() as stack:
-        first, second = (stack.enter_context(running(each, **settings)) for each in (first_process, second_process))
+        first, second = (stack.enter_context(running(each, **SETTINGS)) for each in (first_process, second_process))
         connections = [
             stack.enter_context(Client(port)) for port in (first.port, first.port, first.port, second.port, second.port)
         ]
@@ -164,7 +171,8 @@ def test_a_group_goes_on_at_another_gateway_while_its_own_one_leaves(
 
         of_first, of_second = Held(first_process, step_of_first), Held(second_process, step_of_second)
         may_end = threading.Event()
-        asleep_at(first_process, "gateway.group.left", lambda: may_end.wait(_PATIENCE_S))
+        for step in ("handed_over", "left"):
+            asleep_at(first_process, f"gateway.group.{step}", lambda: may_end.wait(_PATIENCE_S))
         # The first gateway was slow for a while, so the other one may take its groups.
         world.pass_time(60_000)
         committing = GroupClient(connections[1])
@@ -206,9 +214,13 @@ def test_a_group_goes_on_at_another_gateway_while_its_own_one_leaves(
         # The clients of the first gateway join again at a third one, or at the second one.
         port = second.port
         if of_second.is_dead:
-            port = stack.enter_context(running(store, **settings)).port
-        late = GroupClient(stack.enter_context(Client(port)))
-        if not of_second.is_dead:
+            port = stack.enter_context(running(store, **SETTINGS)).port
+        late, moved = (GroupClient(stack.enter_context(Client(port))) for _ in range(2))
+        if of_second.is_dead:
+            # Unless the second gateway has joined, the third one takes the place of the first.
+            moved.member_id = old.member_id
+            assert moved.leave() in (NONE, ErrorCode.unknown_member_id)
+        else:
             assert new.leave() is NONE
         assert late.join().error_code is NONE
         assert late.sync({late.member_id: b"all"}).error_code is NONE
@@ -221,9 +233,8 @@ def test_a_group_goes_on_at_another_gateway_while_its_own_one_leaves(
         assert late.commit((0, 4)) == {0: NONE}
         assert late.leave() is NONE
     assert not members(store)
-    if kill is not None:
-        world.pass_time(30 * 24 * 3_600_000)
-        store.admin.vacuum()
+    world.pass_time(30 * 24 * 3_600_000)
+    store.admin.vacuum()
     assert not heartbeats(store)
 
 
@@ -259,3 +270,233 @@ def test_no_heartbeat_is_written_while_or_after_a_gateway_leaves(
 
     membership.keep_alive()
     assert not heartbeats(store)
+
+
+# The clients stay members
+
+
+def wait_until(is_reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while not is_reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def moved(member: GroupClient, client: Client) -> GroupClient:
+    """Return a member as it goes on at another gateway."""
+    found = GroupClient(client, instance=member.instance)
+    found.member_id, found.generation = member.member_id, member.generation
+    return found
+
+
+def generation_in_log(store: Store) -> int:
+    return store.read(lambda state, slot: state.groups.get("g", EMPTY_GROUP).generation)
+
+
+@contextmanager
+def handed_over(store: Store, *, syncs: bool = True, **join: Any) -> Iterator[GroupClient]:
+    """A member of a group whose gateway has ended."""
+    with running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        member = GroupClient(client, **join)
+        assert member.join().error_code is NONE
+        if syncs:
+            assert member.sync({member.member_id: b"all"}).assignment == b"all"
+    yield member
+
+
+def test_members_go_on_at_the_next_gateway_in_their_generation(store: Store, world: World) -> None:
+    with handed_over(world.process()) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        member = moved(old, client)
+        assert member.heartbeat() is NONE
+        assert member.sync().assignment == b"all"
+        assert member.commit((0, 7)) == {0: NONE}
+        producer = Transactional(client)
+        producer.init()
+        producer.add_offsets()
+        named: dict[str, Any] = {"member_id": member.member_id, "generation_id": member.generation}
+        assert producer.commit_offsets((1, 5), **named) == {1: NONE}
+        assert producer.end() is NONE
+        assert fetch_offsets(client, 0, 1)[1] == {0: (7, "m", NONE), 1: (5, "m", NONE)}
+        assert generation_in_log(store) == member.generation + 1
+
+
+@pytest.mark.parametrize("first", ["heartbeat", "commit", "describe", "join", "leave", "sync"])
+def test_the_first_request_of_a_group_at_the_next_gateway_takes_it_over(store: Store, world: World, first: str) -> None:
+    with handed_over(world.process()) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        member = moved(old, client)
+        if first == "describe":
+            (group,) = client.call(ApiKey.DESCRIBE_GROUPS, 5, groups=("g",), include_authorized_operations=False).groups
+            assert (group.group_state, [each.member_id for each in group.members]) == ("Stable", [old.member_id])
+        elif first == "join":
+            assert member.join().generation_id > old.generation
+        elif first == "sync":
+            assert member.sync().assignment == b"all"
+        else:
+            answer = {"heartbeat": member.heartbeat, "commit": lambda: member.commit((0, 7))[0], "leave": member.leave}
+            assert answer[first]() is NONE
+        if first == "leave":
+            wait_until(lambda: not members(store))
+        else:
+            (log_member,) = members(store).values()
+            assert log_member.address == f"127.0.0.1:{gateway.port}"
+
+
+def test_a_group_is_handed_over_again_and_again(store: Store, world: World) -> None:
+    with handed_over(world.process()) as member:
+        for number in range(3):
+            with running(world.process(), **SETTINGS) as gateway, Client(gateway.port) as client:
+                member = moved(member, client)
+                assert member.commit((0, number)) == {0: NONE}
+        with running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+            member = moved(member, client)
+            former = member.generation
+            assert member.join().generation_id > former + 3
+            assert member.sync({member.member_id: b"new"}).assignment == b"new"
+            assert member.commit((0, 9)) == {0: NONE}
+        assert len(members(store)) == 1
+
+
+def test_a_gateway_that_ends_in_a_rebalance_hands_over_members_that_join_again(store: Store, world: World) -> None:
+    with (
+        handed_over(world.process(), syncs=False) as old,
+        running(store, **SETTINGS) as gateway,
+        Client(gateway.port) as client,
+    ):
+        member = moved(old, client)
+        assert member.heartbeat() is ErrorCode.rebalance_in_progress
+        joined = member.join()
+        assert (joined.error_code, joined.member_id) == (NONE, old.member_id)
+        assert joined.generation_id > old.generation
+
+
+def test_a_static_member_goes_on(store: Store, world: World) -> None:
+    with (
+        handed_over(world.process(), instance="i") as old,
+        running(store, **SETTINGS) as gateway,
+        Client(gateway.port) as client,
+    ):
+        assert moved(old, client).heartbeat() is NONE
+        new = GroupClient(client, instance="i")
+        assert new.join().generation_id == old.generation
+        assert moved(old, client).heartbeat() is ErrorCode.fenced_instance_id
+        assert new.commit((0, 1)) == {0: NONE}
+
+
+def test_of_two_gateways_one_takes_a_group_over(store: Store, world: World) -> None:
+    with handed_over(world.process()) as old, ExitStack() as stack:
+        gateways = [stack.enter_context(running(each, **SETTINGS)) for each in (store, world.process())]
+        clients = [moved(old, stack.enter_context(Client(each.port))) for each in gateways]
+        assert clients[0].heartbeat() is NONE
+        assert clients[1].heartbeat() is ErrorCode.not_coordinator
+        assert clients[1].commit((0, 1)) == {0: ErrorCode.not_coordinator}
+        assert clients[0].commit((0, 2)) == {0: NONE}
+
+
+def test_clients_join_again_if_somebody_has_changed_the_group_since(store: Store, world: World) -> None:
+    with (
+        handed_over(world.process()) as old,
+        running(world.process(), **SETTINGS) as gateway,
+        Client(gateway.port) as client,
+    ):
+        read = Memberships.predecessor
+
+        def changed_since(memberships: Memberships, group_id: str) -> Any:
+            found = read(memberships, group_id)
+            store.admin.remove_members("g")
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Memberships, "predecessor", changed_since)
+            assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
+        wait_until(lambda: not members(store))
+        assert GroupClient(client).join().error_code is NONE
+
+
+def last_heartbeat(store: Store) -> tuple[str, dict[str, Any]]:
+    (info,) = store.object_store.list("__consumer_groups/")
+    return info.path, json.loads(store.object_store.get(info.path).body)
+
+
+_MEMBER = ("group", "members", 0)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (("generation_in_log",), 1_000),
+        (("generation_in_log",), "1"),
+        (("group",), None),
+        (("group", "generation"), -1),
+        (("group", "leader"), "somebody"),
+        (("group", "protocol_name"), "other"),
+        (("group", "protocol_type"), ""),
+        (("group", "members"), []),
+        (("group", "pending"), {"": 1}),
+        (("group", "pending"), {"p": -1}),
+        ((*_MEMBER, "member_id"), ""),
+        ((*_MEMBER, "member_id"), "x" * 40_000),
+        ((*_MEMBER, "session_timeout_ms"), 1 << 40),
+        ((*_MEMBER, "rebalance_timeout_ms"), None),
+        ((*_MEMBER, "protocols"), []),
+        ((*_MEMBER, "protocols"), [["range", "not base64!"]]),
+        ((*_MEMBER, "assignment"), 7),
+    ],
+)
+def test_an_invalid_handover_is_left_out(store: Store, world: World, at: tuple[Any, ...], value: object) -> None:
+    with handed_over(world.process()) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        path, content = last_heartbeat(store)
+        part = content
+        for each in at[:-1]:
+            part = part[each]
+        part[at[-1]] = value
+        store.object_store.put(path, json.dumps(content).encode())
+        member = moved(old, client)
+        # The gateway seems to be one that was killed.
+        assert member.heartbeat() in (ErrorCode.not_coordinator, ErrorCode.unknown_member_id)
+        world.pass_time(60_000)
+        assert member.heartbeat() is ErrorCode.unknown_member_id
+        assert GroupClient(client).join().error_code is NONE
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_an_unreadable_handover_is_left_out(store: Store, world: World, body: bytes) -> None:
+    with handed_over(world.process()) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        path, _ = last_heartbeat(store)
+        store.object_store.put(path, body)
+        world.pass_time(3_600_000)
+        assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
+
+
+def test_a_group_for_which_the_next_gateway_has_no_memory_is_not_taken_over(store: Store, world: World) -> None:
+    with handed_over(world.process()) as old:
+        with running(store, group_bytes=1_000, **SETTINGS) as gateway, Client(gateway.port) as client:
+            assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
+        with running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+            assert moved(old, client).heartbeat() is NONE
+
+
+def test_a_gateway_that_cannot_reach_the_store_ends_in_time(store: Store, world: World) -> None:
+    process = world.process()
+    with running(process, **SETTINGS) as gateway, Client(gateway.port) as client:
+        member = GroupClient(client)
+        assert member.join().error_code is NONE
+        faulty(process).go_down()
+    assert len(members(store)) == 1
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_gateway_that_is_killed_while_it_takes_a_group_over_is_replaced(
+    store: Store, world: World, lands: bool
+) -> None:
+    killed = world.process()
+    with handed_over(world.process()) as old:
+        with running(killed, **SETTINGS) as gateway, Client(gateway.port) as client:
+            faulty(killed).lose_answers(SLOTS, lands=lands)
+            moved(old, client).heartbeat()
+            faulty(killed).go_down()
+        with running(store, port=gateway.port, **SETTINGS) as gateway, Client(gateway.port) as client:
+            member = moved(old, client)
+            if lands:
+                assert member.heartbeat() is ErrorCode.unknown_member_id
+            else:
+                assert member.heartbeat() is NONE

@@ -423,11 +423,11 @@ class GroupCoordinator:
             return None
         coordinated = _Coordinated(group_id, group, self._memberships.new(group_id))
         topics = group.subscribed_topics
-        generation = await self._run(lambda: coordinated.membership.join(topics, predecessor.member_id))
-        if generation != predecessor.generation_in_log + 1:
-            # Somebody has changed the group in the log since. The clients join again.
+        generation = await self._run(lambda: coordinated.membership.take_over(topics, predecessor))
+        if generation is None:
             coordinated.group = self._new_group(group_id)
-        coordinated.generation_in_log = generation or 0
+        else:
+            coordinated.generation_in_log = generation
         self._groups[group_id] = coordinated
         self._settle(coordinated)
         return coordinated

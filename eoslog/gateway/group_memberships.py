@@ -214,6 +214,15 @@ class Membership:
         self._heartbeats.delete(set(replaced) - {self.member_id})
         return generation
 
+    def take_over(self, topics: frozenset[str] | None, predecessor: Predecessor) -> int | None:
+        """Join in the place of a gateway that has ended. The arguments and errors are those of ``join``.
+
+        Returns:
+            The group's generation; None if somebody has changed the group since. Then its clients must join again.
+        """
+        generation = self.join(topics, predecessor.member_id)
+        return generation if generation == predecessor.generation_in_log + 1 else None
+
     def hand_over(self, group: HandedOverGroup) -> bool:
         """End without leaving the group: let the last heartbeat tell the next gateway its members.
 

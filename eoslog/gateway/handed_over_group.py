@@ -12,11 +12,13 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from eoslog.state.entry_fields import Model
 
-_LONGEST_STRING = 32_767
-"""The longest string in most of Kafka's messages."""
+_LONGEST_STRING = 1 << 20
+"""A member is not larger than this (characters)."""
 _Text = Annotated[str, Field(strict=True, max_length=_LONGEST_STRING)]
 _Name = Annotated[_Text, Field(min_length=1)]
 _Number = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
+_Timeout = Annotated[int, Field(strict=True, ge=-(1 << 31), lt=1 << 31)]
+"""A client may give any number."""
 
 
 class _Part(Model):
@@ -31,7 +33,7 @@ class HandedOverMember(_Part):
     client_id: _Text
     client_host: _Text
     session_timeout_ms: _Number
-    rebalance_timeout_ms: _Number
+    rebalance_timeout_ms: _Timeout
     protocols: Annotated[tuple[tuple[_Text, bytes], ...], Field(min_length=1)]
     assignment: bytes
 

@@ -12,6 +12,7 @@ from typing import Any
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 
 GATEWAYS = "unit/gateway/test_several_gateways.py::"
+HANDOVER = "unit/gateway/test_group_handover.py::"
 
 
 @mutation(unit_test=GATEWAYS + "test_clients_of_other_machines_get_no_loopback_address[127.0.0.1:9092-False]")
@@ -112,4 +113,31 @@ def topics_of_an_old_state() -> Iterator[None]:
         pass
 
     with method(KnownTopics, "keep_recent", keep_recent):
+        yield
+
+
+@mutation(unit_test=HANDOVER + "test_clients_join_again_if_somebody_has_changed_the_group_since")
+def handover_of_a_group_that_was_changed_since() -> Iterator[None]:
+    """A gateway takes over the clients of a group that others have had since: two clients have one partition."""
+    from eoslog.gateway.group_memberships import Membership
+
+    def take_over(self: Membership, topics: Any, predecessor: Any) -> int | None:
+        return self.join(topics, predecessor.member_id)
+
+    with method(Membership, "take_over", take_over):
+        yield
+
+
+@mutation(unit_test="unit/gateway/test_classic_group.py::test_a_rebalance_begins_again_at_the_next_coordinator[True]")
+def handover_in_a_rebalance() -> Iterator[None]:
+    """A group that is handed over in a rebalance is stable: its members wait for an assignment that never comes."""
+    from eoslog.gateway.classic_group import ClassicGroup
+
+    original = ClassicGroup.handed_over
+
+    def handed_over(self: ClassicGroup, now_ms: int) -> Any:
+        found = original(self, now_ms)
+        return found and found.model_copy(update={"is_stable": True})
+
+    with method(ClassicGroup, "handed_over", handed_over):
         yield

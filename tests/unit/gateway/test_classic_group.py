@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from eoslog.gateway.classic_group import ClassicGroup, GroupSettings
 from eoslog.gateway.classic_members import subscribed_topics
 from eoslog.gateway.classic_requests import GroupState, JoinAnswer, JoinRequest, MemberIdentity, SyncAnswer, SyncRequest
+from eoslog.gateway.handed_over_group import HandedOverGroup
 from tests.unit.gateway.classic_clients import REBALANCE_MS, SESSION_MS, Host, Reply, subscription
 
 NONE = ErrorCode.none
@@ -26,6 +27,23 @@ DELAY_MS = 3_000
 @pytest.fixture
 def host() -> Host:
     return Host()
+
+
+def next_host(host: Host) -> Host:
+    """Return the coordinator to which another one has handed its group over. The one that ends answers all requests."""
+    found = host.group.handed_over(host.now_ms)
+    assert found is not None
+    host.group.close(ErrorCode.not_coordinator)
+    other = Host()
+    other.now_ms, other.log_generation = host.now_ms + 5_000, host.log_generation + 1
+    other.group = ClassicGroup.taken_over(
+        "g",
+        HandedOverGroup.model_validate_json(found.model_dump_json()),
+        other.now_ms,
+        settings=GroupSettings(),
+        new_id=lambda: "new",
+    )
+    return other
 
 
 # The first members
@@ -1016,3 +1034,107 @@ def test_a_subscription_that_is_cut_off_has_no_topics(topics: list[str], data: s
     assert subscribed_topics(whole) == frozenset(topics)
     if topics:
         assert subscribed_topics(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+
+
+# Handover
+
+
+def test_a_group_without_a_generation_is_not_handed_over(host: Host) -> None:
+    assert host.group.handed_over(host.now_ms) is None
+    host.join_new()
+    assert host.group.handed_over(host.now_ms) is None
+
+
+def test_members_of_a_stable_group_go_on_at_the_next_coordinator(host: Host) -> None:
+    leader, follower = host.stable(2, metadata=b"\xff\x00", protocols="range sticky")
+    described = host.group.describe()
+    other = next_host(host)
+
+    assert other.group.describe() == described
+    assert other.group.generation == host.group.generation
+    assert not other.group.needs_generation
+    for member in (leader, follower):
+        assert other.heartbeat(member) is NONE
+        assert other.commit(member) is NONE
+        assert other.sync(member).answer.assignment == member.encode()
+    joined = other.join(follower, metadata=b"\xff\x00", protocols="range sticky").answer
+    assert (joined.generation, joined.leader) == (host.group.generation, leader)
+    assert other.join(leader, metadata=b"\xff\x00", protocols="range sticky").waits
+
+
+def test_sessions_begin_anew_at_the_next_coordinator(host: Host) -> None:
+    member, silent = host.stable(2)
+    host.sleep(SESSION_MS - 1)
+    assert host.heartbeat(member) is NONE
+    other = next_host(host)
+    other.sleep(SESSION_MS - 1)
+    assert other.heartbeat(member) is NONE
+    other.sleep(1)
+    assert other.heartbeat(member) is REBALANCE
+    assert other.heartbeat(silent) is UNKNOWN
+
+
+@pytest.mark.parametrize("is_assigning", [True, False])
+def test_a_rebalance_begins_again_at_the_next_coordinator(host: Host, is_assigning: bool) -> None:
+    leader, follower = host.stable(2)
+    replies = [host.join(leader)]
+    if is_assigning:
+        replies.append(host.join(follower))
+        host.begin()
+    other = next_host(host)
+    if not is_assigning:
+        assert replies[0].answer.error is ErrorCode.not_coordinator
+
+    assert other.heartbeat(follower) is REBALANCE
+    joins = [other.join(each) for each in (follower, leader)]
+    generation = other.begin()
+    assert {each.answer.generation for each in joins} == {generation}
+    other.assign(leader, follower)
+
+
+def test_new_members_that_know_their_ids_join_at_the_next_coordinator(host: Host) -> None:
+    (member,) = host.stable(1)
+    pending = host.join().answer.member_id
+    joining, reply = host.join_new()
+    old = host.join(old=True)
+    static = host.join(instance="i")
+    other = next_host(host)
+    for each in (reply, old, static):
+        assert each.answer.error is ErrorCode.not_coordinator
+
+    joins = [other.join(each) for each in (pending, joining, member)]
+    assert [each.waits for each in joins] == [True] * 3
+    other.begin()
+    assert [each.answer.error for each in joins] == [NONE] * 3
+    assert len(other.group.describe().members) == 3
+
+
+def test_a_pending_member_id_expires_at_the_next_coordinator(host: Host) -> None:
+    host.stable(1)
+    pending = host.join().answer.member_id
+    other = next_host(host)
+    other.sleep(SESSION_MS)
+    assert other.join(pending).answer.error is UNKNOWN
+
+
+def test_a_static_member_is_fenced_at_the_next_coordinator_too(host: Host) -> None:
+    first = host.join(instance="i")
+    host.sleep(DELAY_MS)
+    host.begin()
+    old = first.answer.member_id
+    host.sync(old, {old: b"all"}, instance="i")
+    other = next_host(host)
+    new = other.join(instance="i").answer
+    assert (new.error, new.generation) == (NONE, host.group.generation)
+    assert other.heartbeat(old, "i") is FENCED
+    assert other.heartbeat(new.member_id, "i") is NONE
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{"rebalance_ms": -5}, {"protocol_type": "x" * 70_000}, {"client_id": ""}, {"protocols": "a a"}, {"metadata": b""}],
+    ids=str,
+)
+def test_any_member_that_may_join_is_handed_over(host: Host, request_: dict[str, Any]) -> None:
+    (member,) = host.stable(1, **request_)
+    assert next_host(host).heartbeat(member) is NONE

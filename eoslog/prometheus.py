@@ -417,6 +417,7 @@ def _of_gateway(families: _Families, found: GatewayMetrics) -> Iterator[Metric]:
         ("batches_out", "Batches that clients fetched.", counts.batches_out),
         ("appends", "Records of the log that the gateway appended for produced batches.", counts.appends),
         ("refused_connections", "Connections that the gateway closed because it had too many.", counts.refused),
+        ("strangers", "Connections that ended before their client was authenticated.", counts.strangers),
         ("malformed_requests", "Connections that the gateway closed because of unreadable bytes.", counts.malformed),
         ("rebalances", "Generations of groups that the gateway began.", found.rebalances),
         ("aborted_transactions", "Overdue transactions that the process aborted.", found.aborted_transactions),

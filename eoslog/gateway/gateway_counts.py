@@ -32,6 +32,8 @@ class GatewayCounts:
         self.bytes_in = 0
         self.bytes_out = 0
         self.refused = 0
+        self.strangers = 0
+        """Connections that ended before their client was authenticated, or before the end of their handshake of TLS."""
         self.malformed = 0
         """Requests that the gateway could not read. It has closed their connections."""
         self.rows_in = 0

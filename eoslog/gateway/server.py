@@ -263,6 +263,7 @@ class Gateway:
         except Exception:
             _logger.exception("a request failed, and its connection is closed")
         finally:
+            self._counts.strangers += self._is_of_stranger(task)
             del self._connections[task]
             writer.transport.abort()
 
@@ -278,10 +279,14 @@ class Gateway:
 
     def _strangers(self) -> Iterator[asyncio.Task[None]]:
         """Return the connections of clients that are not authenticated yet, the oldest one first."""
-        for task, connection in self._connections.items():
+        for task in self._connections:
             # A task that is canceled ends soon.
-            if (connection is None or connection.is_of_stranger) and not task.cancelling():
+            if self._is_of_stranger(task) and not task.cancelling():
                 yield task
+
+    def _is_of_stranger(self, task: asyncio.Task[None]) -> bool:
+        connection = self._connections[task]
+        return connection is None or connection.is_of_stranger
 
 
 async def _versions(request: Request) -> Any:

@@ -83,6 +83,7 @@ def test_an_authenticated_client_may_do_everything(
         assert answer.error_code is ErrorCode.none
         assert can_write(client)
         assert strangers(gateway) == 0
+    assert gateway.gateway.metrics().counts.strangers == 0
     assert "'alice' at ('127.0.0.1'," in caplog.text
 
 
@@ -125,6 +126,7 @@ def test_a_failed_authentication_ends_the_connection_after_a_while(
         assert (answer.auth_bytes, answer.session_lifetime.total_seconds()) == (b"", 0)
         assert f"there is no user '{name}', or the password is wrong" in answer.error_message
         assert client.is_closed
+    assert gateway.gateway.metrics().counts.strangers == 1
 
     (record,) = (each for each in caplog.records if each.levelno >= logging.WARNING)
     assert "its authentication failed: SCRAM-SHA-512" in record.getMessage()
@@ -335,6 +337,7 @@ def test_tls_and_sasl_go_together(store: Store, users: Path, tmp_path: Path) -> 
         assert log_in(client, "alice", PASSWORD).error_code is ErrorCode.none
         assert can_write(client)
         assert strangers(gateway) == 0
+    assert gateway.gateway.metrics().counts.strangers == 0
     assert both.protocol == "SASL_SSL"
 
 

@@ -189,6 +189,7 @@ def test_a_handshake_that_does_not_end_is_given_up(
         until_forgotten(gateway)
 
     assert caplog.text.count("did not end the handshake of TLS in time") == 2
+    assert gateway.gateway.metrics().counts.strangers == 2
 
 
 def test_handshakes_that_do_not_end_keep_no_client_out(store: Store, files: CertificateFiles) -> None:

@@ -237,7 +237,7 @@ class Fetch:
         while True:
             change = self._follower.next_change()
             ends = self._ends(message, isolation)
-            if ends != seen:
+            if ends != seen or self._gateways.is_ending:
                 seen = ends
                 lease = self._answers.take_some(min(max(1, message.max_bytes), _LARGEST_ANSWER), _LEAST_ANSWER)
                 try:
@@ -253,7 +253,8 @@ class Fetch:
                     for parts in fetched
                     for each in parts
                 )
-                if is_due or size >= max(message.min_bytes, 1) or loop.time() >= deadline:
+                is_over = loop.time() >= deadline or self._gateways.is_ending
+                if is_due or is_over or size >= max(message.min_bytes, 1):
                     self._count(fetched)
                     await lease.resize(size)
                     return self._encoded(request, fetched, isolation), lease
@@ -309,7 +310,9 @@ class Fetch:
         return found
 
     def _redirected(self, message: Any, name: str, wanted: Any) -> _Fetched | None:
-        """Return an answer without rows if there is a gateway in the consumer's rack, so that it fetches there."""
+        """Return an answer without rows if the consumer can fetch from a gateway in its rack, or if this one ends."""
+        if self._gateways.sends_away:
+            return _Fetched(wanted.partition, ErrorCode.not_leader_or_follower)
         topic, partition = self._topics.known(name), self._topics.partition(name, wanted.partition)
         if topic is None or partition is None:
             return None

@@ -160,7 +160,7 @@ class LiveGateways:
         """The newest LIST."""
         self._read_ms: float | None = None
         """The begin of the last LIST that has ended, by the clock of the event loop (ms)."""
-        self._is_ending = False
+        self.is_ending = False
         self._live: Sequence[GatewayRecord] = ()
         self._is_known = False
         """True if the store has answered the last LIST."""
@@ -182,7 +182,7 @@ class LiveGateways:
 
     async def _put(self) -> None:
         async with self._putting:
-            if self._is_ending:
+            if self.is_ending:
                 return
             try:
                 await self._run(lambda: self._directory.put(self._record))
@@ -190,8 +190,8 @@ class LiveGateways:
                 _logger.warning("%s: this gateway has no new heartbeat: %s", self._url, error)
 
     async def deregister(self) -> None:
-        """Delete the object of this gateway, so that clients find the others."""
-        self._is_ending = True
+        """Delete the object of this gateway, so that clients find the others, and read which there are."""
+        self.is_ending = True
         try:
             # A heartbeat that is on its way would write the object again.
             async with asyncio.timeout(_GRACE_S), self._putting:
@@ -199,7 +199,14 @@ class LiveGateways:
                 self._environment.reached("gateway.deregistered")
         except (EosLogError, TimeoutError) as error:
             _logger.warning("%s: the heartbeat of this gateway is not deleted: %s", self._url, error)
-        self._read_ms = None
+        else:
+            self._read_ms = None
+            await self.refresh()
+
+    @property
+    def sends_away(self) -> bool:
+        """Return whether this gateway ends, and clients find others."""
+        return self.is_ending and self.own not in self.brokers
 
     def close(self) -> None:
         """End the threads."""
@@ -242,7 +249,7 @@ class LiveGateways:
         self._live = live
         known = [record for record in live if record.is_known_to(self._record)]
         # The own heartbeat may be late. A gateway that ends names only the others, if there are any.
-        if not self._is_ending or not known:
+        if not self.is_ending or not known:
             known.append(self._record)
         self.brokers = brokers_of(known)
 

@@ -37,9 +37,10 @@ class LogFollower:
     def appended(self) -> None:
         """Wake all who wait: this process has appended."""
         self._slot = self._store.known_slot
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake all who wait."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -83,7 +84,7 @@ class LogFollower:
                 if slot != self._slot:
                     self._slot = slot
                     unchanged = 1
-                    self._wake()
+                    self.wake()
             await asyncio.sleep(_POLLS.pause_ms(unchanged) / 1000)
 
     def _newest_slot(self, held_back: bool) -> int:

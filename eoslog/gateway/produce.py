@@ -18,6 +18,7 @@ from eoslog.gateway.batch_queue import BatchQueue
 from eoslog.gateway.error_codes import BATCH_CODES, error_code
 from eoslog.gateway.gateway_config import GatewayConfig
 from eoslog.gateway.known_topics import KnownTopics
+from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.memory_budget import MemoryBudget
 from eoslog.gateway.protocol import Request
 from eoslog.gateway.record_batches import DecodedBatch, decode, most_decoded_bytes
@@ -87,6 +88,7 @@ class Produce:
         config: GatewayConfig,
         topics: KnownTopics,
         queue: BatchQueue,
+        gateways: LiveGateways,
         *,
         cache: BatchCache,
         rows: MemoryBudget,
@@ -100,6 +102,7 @@ class Produce:
         self._config = config
         self._topics = topics
         self._queue = queue
+        self._gateways = gateways
         self._cache = cache
         self._rows = rows
         self._executor = executor
@@ -134,6 +137,8 @@ class Produce:
         message = request.message
         if message.acks not in (_NO_ANSWER, 1, _ALL):
             raise _Refusal(ErrorCode.invalid_required_acks, f"acks must be 0, 1 or all, not {message.acks}")
+        if self._gateways.sends_away and message.acks != _NO_ANSWER:
+            raise _Refusal(ErrorCode.not_leader_or_follower, "this gateway ends")
         found = await self._topics.find(topic)
         if found is None:
             raise _Refusal(ErrorCode.unknown_topic_or_partition, f"there is no topic {quoted(topic)}")

@@ -155,7 +155,9 @@ class Gateway:
             ApiKey.OFFSET_DELETE: groups.delete_offsets,
             ApiKey.API_VERSIONS: _versions,
         }
-        produce = Produce(config, known, self._queue, cache=cache, rows=self._rows, executor=self._executor)
+        produce = Produce(
+            config, known, self._queue, self.gateways, cache=cache, rows=self._rows, executor=self._executor
+        )
         self._sasl = SaslRequests(security.mechanisms)
         self._handlers = Handlers(produce.begin, self._other, self._sasl.answer)
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
@@ -184,6 +186,10 @@ class Gateway:
                 await each
             # First of all: clients that lose their connection ask the other gateways.
             await self.gateways.deregister()
+            await self._groups.close()
+            self._follower.wake()
+            if self.gateways.sends_away and self._connections:
+                await asyncio.wait([*self._connections], timeout=self._config.redirect_ms / 1000)
             # Not wait_closed(): from Python 3.12 on it waits until the clients disconnect.
             server.close()
             await self._finish()
@@ -223,7 +229,6 @@ class Gateway:
 
     async def _finish(self) -> None:
         """Answer the requests that were read, so that clients repeat fewer of them."""
-        await self._groups.close()
         finishing = [asyncio.create_task(each.finish()) for each in self._connections.values() if each is not None]
         if finishing:
             await asyncio.wait(finishing, timeout=_GRACE_S)

@@ -100,7 +100,7 @@ def running(
 ) -> Iterator[Running]:
     """Run a gateway in front of a store."""
     store.read(lambda state, slot: None)
-    config = GatewayConfig(**{"linger_ms": 0, **settings})
+    config = GatewayConfig(**{"linger_ms": 0, "redirect_ms": 0, **settings})
     with listening_socket(Address("127.0.0.1", port)) as listening:
         own = Address("127.0.0.1", listening.getsockname()[1])
         is_elsewhere = advertised is not None

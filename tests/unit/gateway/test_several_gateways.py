@@ -345,7 +345,7 @@ def test_a_gateway_stays_a_broker_by_its_heartbeats(
         assert len(brokers(client)) == 2
 
 
-def test_a_gateway_that_ends_is_no_broker_before_it_leaves_its_groups(
+def test_a_gateway_that_ends_is_no_broker_before_it_hands_its_groups_over(
     store: Store, world: World, start: Start, connect: Any
 ) -> None:
     client = connect(start())
@@ -370,6 +370,39 @@ def test_a_gateway_that_ends_tells_its_clients_of_the_others(
         assert brokers(client) == named(other)
         (found,) = coordinators(client, "tx", kind=1)
         assert found.node_id == other.node_id
+
+
+def test_a_gateway_that_ends_sends_its_clients_to_the_others_before_it_disconnects_them(
+    store: Store, world: World, start: Start
+) -> None:
+    other, gateway = start(), start(world.process(), redirect_ms=3_600_000)
+    with Client(gateway.port) as client, Client(gateway.port) as waiting, Client(other.port) as there:
+        assert produce(client, ("t", 0, batch(b"1")))[0].error_code is NONE
+        waiting.send(ApiKey.FETCH, 11, **fetch_values("t", 1, max_wait_ms=30_000))
+        ending = threading.Thread(target=gateway.stop)
+        ending.start()
+
+        (answer,) = waiting.answer(ApiKey.FETCH, 11).responses[0].partitions
+        # It wakes up when the gateway begins to end, perhaps before the gateway knows who else is there.
+        assert answer.error_code in (NONE, ErrorCode.not_leader_or_follower)
+        wait_until(lambda: fetch(waiting, "t", 1).error_code is ErrorCode.not_leader_or_follower)
+        assert produce(client, ("t", 0, batch(b"2")))[0].error_code is ErrorCode.not_leader_or_follower
+        with Client(gateway.port) as new:
+            assert brokers(new) == named(other)
+            (found,) = coordinators(new, "g")
+            assert found.node_id == other.node_id
+        assert produce(there, ("t", 0, batch(b"2")))[0].error_code is NONE
+        assert values_of(fetch(there, "t", 0).records) == [(0, b"1"), (1, b"2")]
+    ending.join(_PATIENCE_S)
+    assert not ending.is_alive()
+
+
+def test_a_single_gateway_that_ends_answers_consumers_that_wait(store: Store) -> None:
+    with running(store) as gateway, Client(gateway.port) as client:
+        client.send(ApiKey.FETCH, 11, **fetch_values("t", 0, max_wait_ms=30_000))
+        gateway.stop()
+        (answer,) = client.answer(ApiKey.FETCH, 11).responses[0].partitions
+        assert answer.error_code is NONE
 
 
 def test_a_single_gateway_that_ends_still_names_itself(start: Start, connect: Any) -> None:

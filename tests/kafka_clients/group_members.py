@@ -22,6 +22,8 @@ Row = tuple[int, int, bytes]
 """A row that a member has read: partition, offset, value."""
 SESSION_TIMEOUT_MS = 6_000
 _HEARTBEAT_MS = 200
+_REQUEST_TIMEOUT_MS = 15_000
+"""A gateway may be frozen. By default some clients wait for its answer for a minute."""
 _POLL_S = 0.1
 _ROWS = 50
 """The most rows that a member gets at once."""
@@ -75,6 +77,7 @@ class _Confluent:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "socket.timeout.ms": _REQUEST_TIMEOUT_MS,
                 "heartbeat.interval.ms": _HEARTBEAT_MS,
                 "partition.assignment.strategy": assignor,
                 **({} if instance_id is None else {"group.instance.id": instance_id}),
@@ -120,6 +123,7 @@ class _KafkaPython:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
+            request_timeout_ms=_REQUEST_TIMEOUT_MS,
         )
 
     def poll(self) -> list[Row]:
@@ -163,6 +167,7 @@ class _AioKafka:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
+            request_timeout_ms=_REQUEST_TIMEOUT_MS,
         )
         await consumer.start()
         # If it had subscribed before, start() would wait for an assignment, and so for the test's other members.

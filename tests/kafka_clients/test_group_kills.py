@@ -333,18 +333,24 @@ def test_a_commit_that_waits_in_a_frozen_gateway_is_refused(
         read = 0
         while read < 10 * PARTITIONS:
             read += len(zombie.poll())
-        with frozen(local.gateway.pid):
+        with ExitStack() as gateway_is_frozen:
+            gateway_is_frozen.enter_context(frozen(local.gateway.pid))
             late = threads.submit(zombie.commit)
-            successor = members.enter_context(closing(MemberProcess(client, second.servers, topic, topic)))
-            write(local, topic, 10)
-            read = 0
-            end = time.monotonic() + 120
-            while read < 20 * PARTITIONS:
-                read += len(successor.poll())
-                assert time.monotonic() < end
-            successor.commit()
-            assert committed(local, topic) == dict.fromkeys(range(PARTITIONS), 20)
-        # librdkafka asks its only gateway again and again for the coordinator, which is the other gateway.
+            time.sleep(1)
+            # Otherwise it would join again, at the other gateway.
+            with frozen(zombie.pid):
+                successor = members.enter_context(closing(MemberProcess(client, second.servers, topic, topic)))
+                write(local, topic, 10)
+                read = 0
+                end = time.monotonic() + _PATIENCE_S
+                while read < 20 * PARTITIONS:
+                    read += len(successor.poll())
+                    assert time.monotonic() < end
+                successor.commit()
+                gateway_is_frozen.close()
+                # The gateway finds the commit in its socket.
+                time.sleep(2)
+                assert committed(local, topic) == dict.fromkeys(range(PARTITIONS), 20)
         with pytest.raises((Refused, TimeoutError)):
-            late.result(20)
+            late.result(_PATIENCE_S)
         assert committed(local, topic) == dict.fromkeys(range(PARTITIONS), 20)

@@ -136,11 +136,15 @@ class GroupCoordinator:
                 ErrorCode.group_max_size_reached,
                 f"a member has {request.size} bytes of names and metadata. At most {_LARGEST_MEMBER} are allowed",
             )
-        # A new process of a static member may get the current generation. Then no later generation fences the commits
-        # of the old process. So the new one waits until they are in the log.
-        while committing := self._committing.get((group_id, request.group_instance_id or "")):
-            await asyncio.wait(committing)
         coordinated = await self._coordinate(group_id)
+        # A new process of a static member may get the current generation. Then no later generation fences the commits
+        # of the old process. So the new one waits until they are in the log. Commits that waited for a handover begin
+        # with the end of ``_coordinate``.
+        while committing := self._committing.get((group_id, request.group_instance_id or "")):
+            # If the group is new, it is forgotten.
+            self._settle(coordinated)
+            await asyncio.wait(committing)
+            coordinated = await self._coordinate(group_id)
         self._check_memory(coordinated, request.size - coordinated.group.size_of(request.member_id))
         return await self._answer(coordinated, partial(coordinated.group.join, request, self._now_ms()))
 

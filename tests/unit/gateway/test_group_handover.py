@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.errors import IllegalGeneration, UnknownMember
 from eoslog.gateway.addresses import Address
+from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.group_memberships import Memberships
 from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.protocol import ApiKey
@@ -143,7 +144,7 @@ def heartbeats(store: Store) -> set[str]:
 
 def send_commit(member: GroupClient) -> None:
     key, version = ApiKey.OFFSET_COMMIT, 8
-    named = {"group_id": "g", "member_id": member.member_id, "group_instance_id": None}
+    named = {"group_id": "g", "member_id": member.member_id, "group_instance_id": member.instance}
     topics = (offsets_of(key, version, "OffsetCommitRequest", [(0, 9)]),)
     member.client.send(key, version, **named, generation_id_or_member_epoch=member.generation, topics=topics)
 
@@ -380,6 +381,47 @@ def test_a_static_member_goes_on(store: Store, world: World) -> None:
         assert new.join().generation_id == old.generation
         assert moved(old, client).heartbeat() is ErrorCode.fenced_instance_id
         assert new.commit((0, 1)) == {0: NONE}
+
+
+def test_a_new_process_of_a_static_member_waits_for_the_commits_of_the_old_one_that_takes_the_group_over(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = world.process()
+    of_gateway = Held(process, lambda request: "" if isinstance(request, ChangeGroup) else "commit")
+    looks, may_look, joins = threading.Event(), threading.Event(), threading.Event()
+    read, join = Memberships.predecessor, GroupCoordinator.join
+
+    async def noted(coordinator: GroupCoordinator, group_id: str, request: Any) -> Any:
+        joins.set()
+        return await join(coordinator, group_id, request)
+
+    def slow(memberships: Memberships, group_id: str) -> Any:
+        looks.set()
+        assert may_look.wait(_PATIENCE_S)
+        return read(memberships, group_id)
+
+    with (
+        handed_over(world.process(), instance="i") as old,
+        running(process, **SETTINGS) as gateway,
+        Client(gateway.port) as old_client,
+        Client(gateway.port) as new_client,
+    ):
+        monkeypatch.setattr(Memberships, "predecessor", slow)
+        monkeypatch.setattr(GroupCoordinator, "join", noted)
+        send_commit(moved(old, old_client))
+        assert looks.wait(_PATIENCE_S)
+        new = GroupClient(new_client, instance="i")
+        new.send_join()
+        assert joins.wait(_PATIENCE_S)
+        may_look.set()
+        of_gateway.wait_for("commit")
+        new_client.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            new.joined()
+        new_client.socket.settimeout(_PATIENCE_S)
+        of_gateway.let_go("commit")
+        assert new.joined().generation_id == old.generation
+        assert fetch_offsets(new_client, 0)[1] == {0: (9, "m", NONE)}
 
 
 def test_of_two_gateways_one_takes_a_group_over(store: Store, world: World) -> None:

@@ -100,7 +100,7 @@ class _Threads:
             # Before the caller continues: its next step finds this thread idle.
             self._idle.append(None)
             step.done.release()
-            # An idle thread keeps no answer alive.
+            # An idle thread keeps no request and no answer alive.
             del step
 
     def wait_at_exit(self) -> None:
@@ -234,17 +234,30 @@ class LibraryExecutor(Executor):
         self._changed = threading.Condition()
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run a function in a thread. Raises: RuntimeError: the executor is shut down, or no thread can start."""
+        """Run a function in a thread.
+
+        Raises:
+            RuntimeError: the executor is shut down, or it has no thread and none can start.
+        """
         future: Future[T] = Future()
         with self._changed:
             if self._is_shut_down:
                 raise RuntimeError("the executor is shut down")
             if self._idle <= len(self._works) and self._threads < self._most:
-                start_thread(self._run, self._name)
-                self._threads += 1
+                self._start_thread()
             self._works.append((future, partial(function, *args, **kwargs)))
             self._changed.notify()
         return future
+
+    def _start_thread(self) -> None:
+        try:
+            start_thread(self._run, self._name)
+        except RuntimeError:
+            # The process has too many threads. Those of this executor get on.
+            if not self._threads:
+                raise
+        else:
+            self._threads += 1
 
     def _run(self) -> None:
         while True:
@@ -257,13 +270,12 @@ class LibraryExecutor(Executor):
                     self._changed.notify_all()
                     return
                 future, work = self._works.popleft()
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-            # An idle thread keeps no answer alive.
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
+            # An idle thread keeps no request and no answer alive.
             del future, work
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False, timeout_s: float | None = None) -> None:

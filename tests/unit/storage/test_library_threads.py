@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
+import weakref
+from concurrent.futures import Future
 from functools import partial
 
 import pytest
@@ -103,11 +106,22 @@ def test_an_executor_that_is_shut_down_does_what_it_was_given_and_takes_no_more(
         executor.submit(int)
 
 
-def test_an_executor_does_not_wait_for_work_that_does_not_end() -> None:
+def busy(executor: LibraryExecutor) -> tuple[Future[bool], threading.Event]:
+    """Let a thread of an executor work until the event is set."""
     has_begun, may_end = threading.Event(), threading.Event()
-    executor = LibraryExecutor(1, "executor")
-    stuck = executor.submit(lambda: has_begun.set() or may_end.wait(30))
+
+    def work() -> bool:
+        has_begun.set()
+        return may_end.wait(30)
+
+    found = executor.submit(work)
     assert has_begun.wait(30)
+    return found, may_end
+
+
+def test_an_executor_does_not_wait_for_work_that_does_not_end() -> None:
+    executor = LibraryExecutor(1, "executor")
+    stuck, may_end = busy(executor)
     left_out = executor.submit(int)
     executor.shutdown(cancel_futures=True, timeout_s=0.01)
     assert left_out.cancelled()
@@ -120,6 +134,41 @@ def test_errors_of_work_reach_its_caller() -> None:
     with LibraryExecutor(1, "executor") as executor:
         assert isinstance(executor.submit(lambda: 1 // 0).exception(30), ZeroDivisionError)
         assert executor.submit(int).result(30) == 0
+
+
+def test_an_executor_gets_on_with_the_threads_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("no thread can start")
+
+    with LibraryExecutor(2, "executor") as executor:
+        first, may_end = busy(executor)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            second = executor.submit(int)
+            with pytest.raises(RuntimeError, match="no thread"):
+                LibraryExecutor(1, "other").submit(int)
+        may_end.set()
+        assert first.result(30)
+        assert second.result(30) == 0
+
+
+def test_an_idle_thread_keeps_no_canceled_work_alive() -> None:
+    class Work:
+        def __call__(self) -> None:
+            raise AssertionError("it was canceled")
+
+    work = Work()
+    kept = weakref.ref(work)
+    with LibraryExecutor(1, "executor") as executor:
+        _, may_end = busy(executor)
+        canceled = executor.submit(work)
+        assert canceled.cancel()
+        del work, canceled
+        may_end.set()
+        end = time.monotonic() + 30
+        while kept() is not None and time.monotonic() < end:
+            time.sleep(0.01)
+        assert kept() is None
 
 
 def test_the_exit_of_the_interpreter_does_not_wait_for_an_executor() -> None:

@@ -406,12 +406,17 @@ class GroupCoordinator:
         task = self._taking_over.get(group_id)
         if task is None:
             task = self._taking_over[group_id] = asyncio.create_task(self._take_over(group_id))
-            task.add_done_callback(lambda done: self._taking_over.pop(group_id))
         # The other clients of the group wait for the task, too.
         return await asyncio.shield(task)
 
     async def _take_over(self, group_id: str) -> _Coordinated | None:
         """Take the place of the gateway that has handed a group over, if there is one."""
+        try:
+            return await self._found_in_log(group_id)
+        finally:
+            del self._taking_over[group_id]
+
+    async def _found_in_log(self, group_id: str) -> _Coordinated | None:
         await self.gateways.refresh()
         predecessor = await self._run(lambda: self._memberships.predecessor(group_id))
         if predecessor is None:
@@ -453,6 +458,11 @@ class GroupCoordinator:
         if found is not None:
             return found
         await self._run(lambda: self._memberships.replaceable(group_id))
+        # The request of another client may take the group over since.
+        while (task := self._taking_over.get(group_id)) is not None:
+            found = await asyncio.shield(task)
+            if found is not None:
+                return found
         self._check_not_ending()
         # The request of another client may have begun since.
         return self._groups.setdefault(

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from eoslog.errors import IllegalGeneration, UnknownMember
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.group_coordinator import GroupCoordinator
-from eoslog.gateway.group_memberships import Memberships
+from eoslog.gateway.group_memberships import Membership, Memberships
 from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.protocol import ApiKey
 from eoslog.state.group_members import ChangeGroup
@@ -432,6 +432,59 @@ def test_of_two_gateways_one_takes_a_group_over(store: Store, world: World) -> N
         assert clients[1].heartbeat() is ErrorCode.not_coordinator
         assert clients[1].commit((0, 1)) == {0: ErrorCode.not_coordinator}
         assert clients[0].commit((0, 2)) == {0: NONE}
+
+
+def test_a_client_that_joins_while_another_one_has_the_group_taken_over_gets_an_answer(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 500}
+    read, is_free, take = Memberships.predecessor, Memberships.replaceable, Membership.take_over
+    looks: list[str] = []
+    has_looked, may_join, takes_over, may_take_over = (threading.Event() for _ in range(4))
+
+    def late(memberships: Memberships, group_id: str) -> Any:
+        looks.append(group_id)
+        # The first client comes before the group is handed over.
+        return None if len(looks) == 1 else read(memberships, group_id)
+
+    def slow(memberships: Memberships, group_id: str) -> Any:
+        has_looked.set()
+        assert may_join.wait(_PATIENCE_S)
+        return is_free(memberships, group_id)
+
+    def held(membership: Membership, *arguments: Any) -> Any:
+        takes_over.set()
+        assert may_take_over.wait(_PATIENCE_S)
+        return take(membership, *arguments)
+
+    with (
+        handed_over(world.process()) as old,
+        running(store, **settings) as gateway,
+        Client(gateway.port) as old_client,
+        Client(gateway.port) as new_client,
+    ):
+        monkeypatch.setattr(Memberships, "predecessor", late)
+        monkeypatch.setattr(Memberships, "replaceable", slow)
+        monkeypatch.setattr(Membership, "take_over", held)
+        new, member = GroupClient(new_client), moved(old, old_client)
+        new.send_join(version=3)
+        assert has_looked.wait(_PATIENCE_S)
+        member.client.send(
+            ApiKey.HEARTBEAT,
+            4,
+            group_id="g",
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=None,
+        )
+        assert takes_over.wait(_PATIENCE_S)
+        may_join.set()
+        time.sleep(0.1)
+        may_take_over.set()
+        assert old_client.answer(ApiKey.HEARTBEAT, 4).error_code is NONE
+        member.send_join()
+        assert new.joined(version=3).error_code is NONE
+        assert member.joined().generation_id == new.generation
 
 
 def test_clients_join_again_if_somebody_has_changed_the_group_since(store: Store, world: World) -> None:

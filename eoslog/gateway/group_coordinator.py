@@ -406,6 +406,8 @@ class GroupCoordinator:
         task = self._taking_over.get(group_id)
         if task is None:
             task = self._taking_over[group_id] = asyncio.create_task(self._take_over(group_id))
+            # The clients may have closed their connections. asyncio would log an error otherwise.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         # The other clients of the group wait for the task, too.
         return await asyncio.shield(task)
 

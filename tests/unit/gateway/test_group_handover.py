@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.errors import IllegalGeneration, UnknownMember
+from eoslog.errors import IllegalGeneration, NotCoordinator, UnknownMember
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.group_memberships import Membership, Memberships
@@ -485,6 +486,29 @@ def test_a_client_that_joins_while_another_one_has_the_group_taken_over_gets_an_
         member.send_join()
         assert new.joined(version=3).error_code is NONE
         assert member.joined().generation_id == new.generation
+
+
+def test_nobody_need_wait_for_the_end_of_a_takeover(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks, may_look = threading.Event(), threading.Event()
+
+    def slow(memberships: Memberships, group_id: str) -> NoReturn:
+        looks.set()
+        assert may_look.wait(_PATIENCE_S)
+        raise NotCoordinator("another gateway coordinates the group")
+
+    monkeypatch.setattr(Memberships, "predecessor", slow)
+    with running(store, **SETTINGS) as gateway:
+        with Client(gateway.port) as client:
+            GroupClient(client).send_sync()
+            assert looks.wait(_PATIENCE_S)
+        gateway.in_loop(lambda: [each.cancel() for each in gateway.gateway._connections])
+        wait_until(lambda: not gateway.gateway._connections)
+        may_look.set()
+        wait_until(lambda: not gateway.gateway._groups._taking_over)
+        gateway.in_loop(gc.collect)
+    assert not [each.getMessage() for each in caplog.records if each.name == "asyncio"]
 
 
 def test_clients_join_again_if_somebody_has_changed_the_group_since(store: Store, world: World) -> None:

@@ -74,6 +74,13 @@ class LastHeartbeat(_Part):
     generation_in_log: _Number
     group: HandedOverGroup
 
+    @model_validator(mode="after")
+    def _check_generation(self) -> Self:
+        # The next generation of the clients is that of the log, and it must be higher than their last one.
+        if self.group.generation > self.generation_in_log:
+            raise ValueError("the clients have a generation that the log does not have")
+        return self
+
 
 def decode_last_heartbeat(body: bytes | None) -> LastHeartbeat | None:
     """Return a heartbeat that hands a group over; None if it is another one, or invalid."""

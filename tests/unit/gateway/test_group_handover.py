@@ -546,6 +546,7 @@ _MEMBER = ("group", "members", 0)
         (("generation_in_log",), "1"),
         (("group",), None),
         (("group", "generation"), -1),
+        (("group", "generation"), 2),
         (("group", "leader"), "somebody"),
         (("group", "protocol_name"), "other"),
         (("group", "protocol_type"), ""),

@@ -6,12 +6,13 @@ wait for the store, so they run in a thread.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from eoslog.errors import InconsistentGroupProtocol, InvalidTopic, NotCoordinator
+from eoslog.errors import EosLogError, InconsistentGroupProtocol, InvalidTopic, NotCoordinator
 from eoslog.gateway.handed_over_group import HandedOverGroup, LastHeartbeat, decode_last_heartbeat
 from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.session.heartbeats import Heartbeats, host_name
@@ -27,6 +28,7 @@ SESSION_TIMEOUT_MS = 30_000
 _CLIENT_ID = "eoslog gateway"
 _MOST_NEW_TOPICS = 1_000
 """The log has at most this many names of topics that do not exist yet for a group."""
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,11 @@ class Membership:
         self._store.environment.reached("gateway.group.joined")
         generation = self.generation
         self.has_joined = self.has_joined or generation is not None
-        self._heartbeats.delete(set(replaced) - {self.member_id})
+        try:
+            self._heartbeats.delete(set(replaced) - {self.member_id})
+        except EosLogError as error:
+            # The membership is in the log. The next look for silent members deletes what is left.
+            _logger.warning("group %r: heartbeats of former members are not deleted: %s", self._group_id, error)
         return generation
 
     def take_over(self, topics: frozenset[str] | None, predecessor: Predecessor) -> int | None:

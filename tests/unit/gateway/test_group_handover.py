@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.errors import IllegalGeneration, NotCoordinator, UnknownMember
+from eoslog.errors import IllegalGeneration, NotCoordinator, StoreUnavailable, UnknownMember
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.group_memberships import Membership, Memberships
@@ -509,6 +509,27 @@ def test_nobody_need_wait_for_the_end_of_a_takeover(
         wait_until(lambda: not gateway.gateway._groups._taking_over)
         gateway.in_loop(gc.collect)
     assert not [each.getMessage() for each in caplog.records if each.name == "asyncio"]
+
+
+def test_a_takeover_does_not_depend_on_the_deletion_of_the_old_heartbeat(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = world.process()
+
+    def refuse(paths: Any) -> NoReturn:
+        raise StoreUnavailable("no answer")
+
+    with (
+        handed_over(world.process()) as old,
+        running(process, advertised=Address("kafka.example", 9092), **SETTINGS) as gateway,
+        Client(gateway.port) as client,
+    ):
+        monkeypatch.setattr(process.object_store, "delete_many", refuse)
+        member = moved(old, client)
+        assert member.heartbeat() is NONE
+        assert member.commit((0, 1)) == {0: NONE}
+        monkeypatch.undo()
+    assert len(heartbeats(store)) == 2
 
 
 def test_clients_join_again_if_somebody_has_changed_the_group_since(store: Store, world: World) -> None:

@@ -30,7 +30,7 @@ from eoslog.gateway.classic_group import ClassicGroup, GroupSettings
 from eoslog.gateway.classic_requests import GroupState, JoinAnswer, JoinRequest, MemberIdentity, SyncAnswer, SyncRequest
 from eoslog.gateway.error_codes import coordinator_code
 from eoslog.gateway.gateway_config import GatewayConfig
-from eoslog.gateway.group_memberships import SESSION_TIMEOUT_MS, Membership, Memberships
+from eoslog.gateway.group_memberships import SESSION_TIMEOUT_MS, Membership, Memberships, Predecessor
 from eoslog.gateway.handed_over_group import HandedOverGroup
 from eoslog.gateway.live_gateways import Broker, LiveGateways
 from eoslog.session.session import Session
@@ -423,18 +423,19 @@ class GroupCoordinator:
         predecessor = await self._run(lambda: self._memberships.predecessor(group_id))
         if predecessor is None:
             return None
-        group = ClassicGroup.taken_over(
-            group_id,
-            predecessor.group,
-            self._now_ms(),
-            settings=self._settings,
-            new_id=self._store.environment.new_id,
-        )
-        if self._size + group.size > self._most_bytes:
+        group = self._taken_over(group_id, predecessor)
+        size = _GROUP_BYTES + group.size
+        if self._size + size > self._most_bytes:
             return None
-        coordinated = _Coordinated(group_id, group, self._memberships.new(group_id))
+        coordinated = _Coordinated(group_id, group, self._memberships.new(group_id), size=size)
+        # Others may be taken over at the same time.
+        self._size += size
         topics = group.subscribed_topics
-        generation = await self._run(lambda: coordinated.membership.take_over(topics, predecessor))
+        try:
+            generation = await self._run(lambda: coordinated.membership.take_over(topics, predecessor))
+        except BaseException:
+            self._size -= size
+            raise
         if generation is None:
             coordinated.group = self._new_group(group_id)
         else:
@@ -442,6 +443,15 @@ class GroupCoordinator:
         self._groups[group_id] = coordinated
         self._settle(coordinated)
         return coordinated
+
+    def _taken_over(self, group_id: str, predecessor: Predecessor) -> ClassicGroup:
+        return ClassicGroup.taken_over(
+            group_id,
+            predecessor.group,
+            self._now_ms(),
+            settings=self._settings,
+            new_id=self._store.environment.new_id,
+        )
 
     def _new_group(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id, settings=self._settings, new_id=self._store.environment.new_id)

@@ -95,9 +95,13 @@ class GroupClient:
         self.send_sync(assignments, version, **more)
         return self.client.answer(ApiKey.SYNC_GROUP, version)
 
+    def send_heartbeat(self, version: int = 4, **more: Any) -> None:
+        """Send Heartbeat."""
+        self.client.send(ApiKey.HEARTBEAT, version, **self._named(version, first_with_instances=3) | more)
+
     def heartbeat(self, version: int = 4, **more: Any) -> ErrorCode:
-        values = self._named(version, first_with_instances=3) | more
-        code: ErrorCode = self.client.call(ApiKey.HEARTBEAT, version, **values).error_code
+        self.send_heartbeat(version, **more)
+        code: ErrorCode = self.client.answer(ApiKey.HEARTBEAT, version).error_code
         return code
 
     def leave(self, version: int = 5) -> ErrorCode:

@@ -470,14 +470,7 @@ def test_a_client_that_joins_while_another_one_has_the_group_taken_over_gets_an_
         new, member = GroupClient(new_client), moved(old, old_client)
         new.send_join(version=3)
         assert has_looked.wait(_PATIENCE_S)
-        member.client.send(
-            ApiKey.HEARTBEAT,
-            4,
-            group_id="g",
-            generation_id=member.generation,
-            member_id=member.member_id,
-            group_instance_id=None,
-        )
+        member.send_heartbeat()
         assert takes_over.wait(_PATIENCE_S)
         may_join.set()
         time.sleep(0.1)
@@ -614,6 +607,52 @@ def test_a_group_for_which_the_next_gateway_has_no_memory_is_not_taken_over(stor
             assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
         with running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
             assert moved(old, client).heartbeat() is NONE
+
+
+def test_takeovers_at_the_same_time_keep_to_the_memory_for_groups(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Membership.take_over
+    takes_over, may_take_over = threading.Semaphore(0), threading.Event()
+
+    def held(membership: Membership, *arguments: Any) -> Any:
+        takes_over.release()
+        assert may_take_over.wait(_PATIENCE_S)
+        return take(membership, *arguments)
+
+    with running(world.process(), **SETTINGS) as first, Client(first.port) as client:
+        members = [GroupClient(client, group_id) for group_id in "gh"]
+        for each in members:
+            assert each.join().error_code is NONE
+            assert each.sync({each.member_id: b"all"}).error_code is NONE
+    with (
+        running(store, group_bytes=12_000, **SETTINGS) as gateway,
+        Client(gateway.port) as of_g,
+        Client(gateway.port) as of_h,
+    ):
+        monkeypatch.setattr(Membership, "take_over", held)
+        members[0].client, members[1].client = of_g, of_h
+        members[0].send_heartbeat()
+        assert takes_over.acquire(timeout=_PATIENCE_S)
+        members[1].send_heartbeat()
+        # The second one must not come so far.
+        takes_over.acquire(timeout=0.3)
+        may_take_over.set()
+        answers = [each.client.answer(ApiKey.HEARTBEAT, 4).error_code for each in members]
+        assert answers == [NONE, ErrorCode.unknown_member_id]
+        assert 0 < gateway.gateway.metrics().memory["groups"][0] <= 12_000
+        assert members[0].leave() is NONE
+        wait_until(lambda: not gateway.gateway.metrics().memory["groups"][0])
+
+
+def test_a_takeover_that_fails_takes_no_memory(store: Store, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(membership: Membership, *arguments: Any) -> NoReturn:
+        raise NotCoordinator("another gateway coordinates the group")
+
+    with handed_over(world.process()) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        monkeypatch.setattr(Membership, "take_over", refuse)
+        assert moved(old, client).heartbeat() is ErrorCode.not_coordinator
+        assert gateway.gateway.metrics().memory["groups"][0] == 0
 
 
 def test_a_gateway_that_cannot_reach_the_store_ends_in_time(store: Store, world: World) -> None:

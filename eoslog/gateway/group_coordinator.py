@@ -439,6 +439,8 @@ class GroupCoordinator:
         if generation is None:
             coordinated.group = self._new_group(group_id)
         else:
+            # The sessions begin only now: the store may have been slow.
+            coordinated.group = self._taken_over(group_id, predecessor)
             coordinated.generation_in_log = generation
         self._groups[group_id] = coordinated
         self._settle(coordinated)

@@ -655,6 +655,26 @@ def test_a_takeover_that_fails_takes_no_memory(store: Store, world: World, monke
         assert gateway.gateway.metrics().memory["groups"][0] == 0
 
 
+def test_the_sessions_begin_at_the_end_of_a_takeover(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, now_ms = Membership.take_over, GroupCoordinator._now_ms
+    slow_ms = 0
+
+    def slow(membership: Membership, *arguments: Any) -> Any:
+        nonlocal slow_ms
+        slow_ms = 60_000
+        return take(membership, *arguments)
+
+    monkeypatch.setattr(GroupCoordinator, "_now_ms", staticmethod(lambda: now_ms() + slow_ms))
+    with handed_over(world.process()) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        monkeypatch.setattr(Membership, "take_over", slow)
+        (group,) = client.call(ApiKey.DESCRIBE_GROUPS, 5, groups=("g",), include_authorized_operations=False).groups
+        assert group.group_state == "Stable"
+        time.sleep(0.1)
+        assert moved(old, client).heartbeat() is NONE
+
+
 def test_a_gateway_that_cannot_reach_the_store_ends_in_time(store: Store, world: World) -> None:
     process = world.process()
     with running(process, **SETTINGS) as gateway, Client(gateway.port) as client:

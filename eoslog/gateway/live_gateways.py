@@ -200,6 +200,9 @@ class LiveGateways:
         except (EosLogError, TimeoutError) as error:
             _logger.warning("%s: the heartbeat of this gateway is not deleted: %s", self._url, error)
         else:
+            if self._reading is not None:
+                # A LIST from before the deletion may name this gateway.
+                await asyncio.wait([self._reading], timeout=_PATIENCE_S)
             self._read_ms = None
             await self.refresh()
 

@@ -397,6 +397,34 @@ def test_a_gateway_that_ends_sends_its_clients_to_the_others_before_it_disconnec
     assert not ending.is_alive()
 
 
+def test_a_list_from_before_the_end_of_a_gateway_does_not_name_it_later(start: Start, world: World) -> None:
+    process = world.process()
+    other, gateway = start(), start(process)
+    gateways = gateway.gateway.gateways
+    live = gateways._directory.live
+    listed, may_answer, deleted = threading.Event(), threading.Event(), threading.Event()
+
+    def late() -> list[GatewayRecord]:
+        found = live()
+        listed.set()
+        assert may_answer.wait(_PATIENCE_S)
+        return found
+
+    gateways._directory.live = late  # type: ignore[method-assign]
+    asleep_at(process, "gateway.deregistered", deleted.set)
+    with Client(gateway.port) as client:
+        client.send(ApiKey.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
+        assert listed.wait(_PATIENCE_S)
+        ending = threading.Thread(target=gateway.deregister)
+        ending.start()
+        assert deleted.wait(_PATIENCE_S)
+        may_answer.set()
+        ending.join(_PATIENCE_S)
+        client.answer(ApiKey.DESCRIBE_CLUSTER, 0)
+        assert gateways.sends_away
+        assert brokers(client) == named(other)
+
+
 def test_a_single_gateway_that_ends_answers_consumers_that_wait(store: Store) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         client.send(ApiKey.FETCH, 11, **fetch_values("t", 0, max_wait_ms=30_000))

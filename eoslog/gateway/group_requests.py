@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -274,6 +275,10 @@ class GroupRequests:
     async def delete(self, request: Request) -> Any:
         """Answer DeleteGroups."""
         names = request.message.groups_names
+        for name in names:
+            # Otherwise a group that was handed over keeps its members for ever: nobody else may ask for it.
+            with suppress(EosLogError, GroupRefusal):
+                await self._coordinator.group(name)
         codes = [await self._outcome(partial(self._admin.delete_consumer_group, name)) for name in names]
         return request.api.response(
             results=tuple(

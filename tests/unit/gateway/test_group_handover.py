@@ -343,6 +343,15 @@ def test_the_first_request_of_a_group_at_the_next_gateway_takes_it_over(store: S
             assert log_member.address == f"127.0.0.1:{gateway.port}"
 
 
+def test_the_sessions_of_a_group_that_shall_be_deleted_begin_at_the_next_gateway(store: Store, world: World) -> None:
+    with handed_over(world.process()), running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        (result,) = client.call(ApiKey.DELETE_GROUPS, 2, groups_names=("g",)).results
+        assert result.error_code is ErrorCode.non_empty_group
+        (log_member,) = members(store).values()
+        assert log_member.address == f"127.0.0.1:{gateway.port}"
+        assert gateway.gateway.metrics().group_members == 1
+
+
 def test_a_group_is_handed_over_again_and_again(store: Store, world: World) -> None:
     with handed_over(world.process()) as member:
         for number in range(3):

@@ -372,17 +372,21 @@ class GroupCoordinator:
             task.cancel()
 
     async def _end(self, coordinated: _Coordinated, group: HandedOverGroup | None) -> None:
-        """Hand a group over, or leave it in the log if there is nothing to hand over."""
+        """Hand a group over, or leave it in the log if there is nothing to hand over, or if this fails."""
         if coordinated.work is not None:
             await asyncio.wait([coordinated.work])
         membership = coordinated.membership
         if not membership.may_have_joined:
             return
         try:
-            if group is None or not await self._run(lambda: membership.hand_over(group)):
-                await self._run(partial(membership.leave, _GRACE_MS))
+            if group is not None and await self._run(lambda: membership.hand_over(group)):
+                return
         except EosLogError as error:
             _logger.warning("%s: group %r is not handed over: %s", self._store.url, coordinated.group_id, error)
+        try:
+            await self._run(partial(membership.leave, _GRACE_MS))
+        except EosLogError as error:
+            _logger.warning("%s: this gateway stays in group %r: %s", self._store.url, coordinated.group_id, error)
 
     async def _existing(self, group_id: str) -> _Coordinated:
         """Return a group that this gateway coordinates. Raises: GroupRefusal, EosLogError"""

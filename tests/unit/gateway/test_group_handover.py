@@ -434,6 +434,32 @@ def test_a_new_process_of_a_static_member_waits_for_the_commits_of_the_old_one_t
         assert fetch_offsets(new_client, 0)[1] == {0: (9, "m", NONE)}
 
 
+def test_a_gateway_that_ends_in_a_takeover_hands_the_group_over(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Membership.take_over
+    takes_over, may_take_over = threading.Event(), threading.Event()
+
+    def held(membership: Membership, *arguments: Any) -> Any:
+        takes_over.set()
+        assert may_take_over.wait(_PATIENCE_S)
+        return take(membership, *arguments)
+
+    with handed_over(world.process()) as old:
+        with running(world.process(), **SETTINGS) as gateway, Client(gateway.port) as client:
+            monkeypatch.setattr(Membership, "take_over", held)
+            member = moved(old, client)
+            member.send_heartbeat()
+            assert takes_over.wait(_PATIENCE_S)
+            ending = stop(gateway)
+            wait_until(lambda: gateway.gateway._groups._is_ending)
+            may_take_over.set()
+            assert client.answer(ApiKey.HEARTBEAT, 4).error_code in (NONE, ErrorCode.not_coordinator)
+            ending.join(_PATIENCE_S)
+        with running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+            assert moved(old, client).heartbeat() is NONE
+
+
 def test_of_two_gateways_one_takes_a_group_over(store: Store, world: World) -> None:
     with handed_over(world.process()) as old, ExitStack() as stack:
         gateways = [stack.enter_context(running(each, **SETTINGS)) for each in (store, world.process())]
@@ -691,6 +717,28 @@ def test_a_gateway_that_cannot_reach_the_store_ends_in_time(store: Store, world:
         assert member.join().error_code is NONE
         faulty(process).go_down()
     assert len(members(store)) == 1
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_gateway_that_cannot_hand_a_group_over_leaves_it(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    process = world.process()
+    put = process.object_store.put
+
+    def lost(path: str, body: bytes) -> None:
+        is_last = b"generation_in_log" in body
+        if lands or not is_last:
+            put(path, body)
+        if is_last:
+            raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(process.object_store, "put", lost)
+    with handed_over(process) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        assert not members(store)
+        assert not heartbeats(store)
+        assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
+        assert GroupClient(client).join().error_code is NONE
 
 
 @pytest.mark.parametrize("lands", [True, False])

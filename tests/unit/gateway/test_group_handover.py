@@ -296,9 +296,11 @@ def generation_in_log(store: Store) -> int:
 
 
 @contextmanager
-def handed_over(store: Store, *, syncs: bool = True, **join: Any) -> Iterator[GroupClient]:
+def handed_over(
+    store: Store, *, syncs: bool = True, advertised: Address | None = None, **join: Any
+) -> Iterator[GroupClient]:
     """A member of a group whose gateway has ended."""
-    with running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+    with running(store, advertised=advertised, **SETTINGS) as gateway, Client(gateway.port) as client:
         member = GroupClient(client, **join)
         assert member.join().error_code is NONE
         if syncs:
@@ -341,6 +343,18 @@ def test_the_first_request_of_a_group_at_the_next_gateway_takes_it_over(store: S
         else:
             (log_member,) = members(store).values()
             assert log_member.address == f"127.0.0.1:{gateway.port}"
+
+
+def test_clients_find_a_gateway_that_starts_again_at_an_advertised_address(store: Store, world: World) -> None:
+    address = Address("kafka.example", 9092)
+    with (
+        handed_over(world.process(), advertised=address) as old,
+        running(store, advertised=address, **SETTINGS) as gateway,
+        Client(gateway.port) as client,
+    ):
+        (found,) = client.call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("g",)).coordinators
+        assert (found.error_code, found.host, found.port) == (NONE, address.host, address.port)
+        assert moved(old, client).heartbeat() is NONE
 
 
 def test_the_sessions_of_a_group_that_shall_be_deleted_begin_at_the_next_gateway(store: Store, world: World) -> None:

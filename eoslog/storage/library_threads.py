@@ -216,15 +216,17 @@ def start_thread(work: Callable[[], None], name: str) -> None:
 
 
 class LibraryExecutor(Executor):
-    """Threads of the library for one use. ``run_to_its_end`` needs no other thread there.
+    """An executor whose threads are of the library, so ``run_to_its_end`` needs no other thread there.
 
-    The exit of the interpreter does not wait for them: a request of theirs may never be answered.
+    The exit of the interpreter does not wait for these threads: their requests may never be answered. A thread
+    that runs Arrow's code must end before the exit, so ``shutdown`` waits for it.
     """
 
     def __init__(self, threads: int, name: str) -> None:
         """
         Args:
-            threads: the most threads. They start when they are needed, and end after ``shutdown``.
+            threads: the largest number of threads. They start when there is work for them, and end after ``shutdown``.
+            name: the name of the threads.
         """
         self._name = name
         self._most = threads
@@ -283,18 +285,14 @@ class LibraryExecutor(Executor):
 
         Args:
             wait: wait until all threads have ended.
-            cancel_futures: leave out the work that has not begun.
-            timeout_s: wait at most this long; None: without a limit.
+            cancel_futures: cancel the work that has not begun.
+            timeout_s: wait at most this long (s); None: without a limit.
         """
         with self._changed:
             self._is_shut_down = True
-            left_out = [future for future, _ in self._works] if cancel_futures else []
             if cancel_futures:
-                self._works.clear()
+                for future, _ in self._works:
+                    future.cancel()
             self._changed.notify_all()
-        for future in left_out:
-            future.cancel()
-            future.set_running_or_notify_cancel()
-        if wait:
-            with self._changed:
+            if wait:
                 self._changed.wait_for(lambda: not self._threads, timeout_s)

@@ -529,10 +529,10 @@ class ClassicGroup:
     # Handover
 
     def handed_over(self, now_ms: int) -> HandedOverGroup | None:
-        """Return what the next coordinator needs so that the clients stay members; None if it needs nothing.
+        """Return the group for its next coordinator, where the clients stay members; None if it has no members.
 
         As in Kafka, a client that waits for its first generation is no member yet. If it knows its member id, it can
-        join with it.
+        join the next coordinator with this id.
         """
         members = [each for each in self._members if not each.is_new]
         if not members:
@@ -574,9 +574,13 @@ class ClassicGroup:
         settings: GroupSettings,
         new_id: Callable[[], str],
     ) -> Self:
-        """Return a group that another coordinator has handed over.
+        """Return a group that its former coordinator has handed over.
 
-        The sessions of all members begin anew. If the other coordinator ended in a rebalance, another one begins.
+        The sessions of all members begin anew. If the former coordinator ended in a rebalance, it begins again here.
+
+        Args:
+            found: the group as the former coordinator handed it over.
+            settings, new_id: as for an empty group.
         """
         group = cls(group_id, settings=settings, new_id=new_id)
         group.generation = found.generation

@@ -31,7 +31,7 @@ class Member:
         self.client_host = request.client_host
         self.assignment = b""
         self.knows_its_id = request.member_id == member_id
-        """The client has given this id. Otherwise it learns it with the answer."""
+        """The client has joined with this id. Otherwise it learns the id from the answer."""
         self.is_new = False
         """The member has not seen its first generation, so it cannot send heartbeats."""
         self.must_sync = False

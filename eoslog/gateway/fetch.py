@@ -310,7 +310,10 @@ class Fetch:
         return found
 
     def _redirected(self, message: Any, name: str, wanted: Any) -> _Fetched | None:
-        """Return an answer without rows if the consumer can fetch from a gateway in its rack, or if this one ends."""
+        """Return an answer without rows if the consumer must fetch from another gateway; None if it fetches here.
+
+        This gateway ends, or another one is in the rack of the consumer.
+        """
         if self._gateways.sends_away:
             return _Fetched(wanted.partition, ErrorCode.not_leader_or_follower)
         topic, partition = self._topics.known(name), self._topics.partition(name, wanted.partition)

@@ -56,6 +56,7 @@ class GatewayConfig:
     """How long an empty group waits for more members before its first generation (ms; Kafka's
     ``group.initial.rebalance.delay.ms``)."""
     redirect_ms: int = 2_000
-    """A gateway that ends sends its clients to others, if there are any. After this time it disconnects them (ms)."""
+    """If there are other gateways, one that ends tells its clients to move there. It disconnects them after this time
+    (ms)."""
     append_timeout_ms: int = 60_000
     """Batches whose append has failed for this long get an error (ms)."""

@@ -5,8 +5,8 @@ The members are in memory (``classic_group``). In the log the gateway itself is 
 the offsets of its members with its own member id and the generation. So the log refuses offsets of an earlier
 generation, and all offsets of a gateway that another one has replaced.
 
-A gateway that ends hands its groups over (``handed_over_group``). The next gateway that a client asks joins in its
-place, and the clients stay members of their generation. That of the log is a later one then.
+A gateway that ends hands its groups over (``handed_over_group``). The next gateway that gets a request for a group
+joins in its place. The clients stay members, and keep their generation. The log has a later one then.
 
 If a gateway is killed, the gateway that is started at its address replaces it at once. Another gateway replaces it when
 it is not among the live gateways any more (``live_gateways``), or when its heartbeat in the group is older than
@@ -49,7 +49,7 @@ _LARGEST_MEMBER = 1 << 20
 _GROUP_BYTES = 5_000
 """The memory that a group takes without its members (bytes)."""
 _GRACE_MS = 5_000
-"""The time that a gateway has to leave its groups when it ends (ms)."""
+"""The time that a gateway has to hand its groups over when it ends (ms)."""
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class _Coordinated:
     group: ClassicGroup
     membership: Membership
     generation_in_log: int = 0
-    """The group's generation in the log while clients have ``group.generation``. It is later after a handover."""
+    """The group's generation in the log. After a handover it is later than ``group.generation``, which clients have."""
     size: int = 0
     """The bytes of memory that were last counted for the group."""
     work: asyncio.Task[None] | None = None
@@ -102,7 +102,7 @@ class GroupCoordinator:
         self._memberships = Memberships(store, gateways, listens_elsewhere=listens_elsewhere)
         self._groups: dict[str, _Coordinated] = {}
         self._taking_over: dict[str, asyncio.Task[_Coordinated | None]] = {}
-        """The tasks that look for a predecessor, by group."""
+        """The tasks that take over groups which other gateways have handed over, by group."""
         self._size = 0
         """The bytes of memory of all groups."""
         self._committing: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
@@ -357,7 +357,7 @@ class GroupCoordinator:
             _logger.warning("%s: group %r has no new heartbeat: %s", self._store.url, coordinated.group_id, error)
 
     async def close(self) -> None:
-        """Answer all waiting members, and hand the groups over, so that another gateway may coordinate them."""
+        """Answer the requests that wait, and hand the groups over to the next gateway, for a limited time."""
         self._is_ending = True
         if self._taking_over:
             await asyncio.wait(self._taking_over.values(), timeout=_GRACE_MS / 1000)
@@ -416,7 +416,11 @@ class GroupCoordinator:
         return await asyncio.shield(task)
 
     async def _take_over(self, group_id: str) -> _Coordinated | None:
-        """Take the place of the gateway that has handed a group over, if there is one."""
+        """Take the place of the gateway that has handed a group over, and return the group.
+
+        Returns:
+            None if no gateway has handed the group over, or if there is no memory for it. Then its clients join again.
+        """
         try:
             return await self._found_in_log(group_id)
         finally:

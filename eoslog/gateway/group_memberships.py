@@ -89,10 +89,10 @@ class Memberships:
         self.predecessor(group_id)
 
     def predecessor(self, group_id: str) -> Predecessor | None:
-        """Return the gateway that has handed a group over; None if the group has no gateway. Waits for the store.
+        """Return the gateway that has handed a group over; None if no gateway has. Waits for the store.
 
         Raises:
-            NotCoordinator: another gateway is a member, and is alive or has not handed the group over yet.
+            NotCoordinator: another gateway is a member, which seems to be alive.
         """
         group = self.store.read(lambda state, slot: state.groups.get(group_id, EMPTY_GROUP))
         # A gateway is the only member of its group.
@@ -185,7 +185,7 @@ class Membership:
 
         Args:
             topics: the topics to which the group's clients subscribe; None if they are unknown.
-            predecessor: the member id of a gateway that has ended and is replaced.
+            predecessor: the member id of a gateway that has ended, which this one replaces; None if there is none.
 
         Raises:
             InconsistentGroupProtocol, NotCoordinator: the group has other members.
@@ -222,19 +222,20 @@ class Membership:
         return generation
 
     def take_over(self, topics: frozenset[str] | None, predecessor: Predecessor) -> int | None:
-        """Join in the place of a gateway that has ended. The arguments and errors are those of ``join``.
+        """Join in the place of a gateway that has ended. ``topics`` and the errors are those of ``join``.
 
         Returns:
-            The group's generation; None if somebody has changed the group since. Then its clients must join again.
+            The group's new generation in the log; None if the group was changed after the gateway handed it over. Then
+            its clients must join again.
         """
         generation = self.join(topics, predecessor.member_id)
         return generation if generation == predecessor.generation_in_log + 1 else None
 
     def hand_over(self, group: HandedOverGroup) -> bool:
-        """End without leaving the group: let the last heartbeat tell the next gateway its members.
+        """Write the group into the last heartbeat. The membership stays in the log until the next gateway replaces it.
 
         Returns:
-            False if the log does not have the membership.
+            True; False if the log does not have the membership, so there is nothing to hand over.
         """
         with self._lock:
             generation = self.generation

@@ -1,7 +1,8 @@
-"""A group of Kafka's clients as a gateway that ends hands it over to the next one.
+"""A group of Kafka's clients, as a gateway that ends hands it over to the next one.
 
-It is the last heartbeat of the gateway in the group. The log decides whether it counts: the next gateway takes the old
-one's place in the log, and uses it only if the group's generation there is still the one that the heartbeat names.
+The gateway writes the group into its last heartbeat. The next gateway takes the old one's place in the log, and reads
+the group from the heartbeat. The log decides whether the clients stay members: they do if the group's generation in the
+log was still the one that the heartbeat names.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from eoslog.state.entry_fields import Model
 
 _LONGEST_STRING = 1 << 20
-"""A member is not larger than this (characters)."""
+"""No string is longer (characters): a JoinGroup request has at most as many bytes."""
 _Text = Annotated[str, Field(strict=True, max_length=_LONGEST_STRING)]
 _Name = Annotated[_Text, Field(min_length=1)]
 _Number = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
 _Timeout = Annotated[int, Field(strict=True, ge=-(1 << 31), lt=1 << 31)]
-"""A client may give any number."""
+"""A rebalance timeout (ms). A client may give any number."""
 
 
 class _Part(Model):
@@ -26,7 +27,7 @@ class _Part(Model):
 
 
 class HandedOverMember(_Part):
-    """A member that has the generation, or an earlier one. The fields are those of ``JoinRequest``."""
+    """A client that has had a generation. The fields are those of its ``JoinRequest``, and its assignment."""
 
     member_id: _Name
     group_instance_id: _Text | None = None
@@ -42,7 +43,7 @@ class HandedOverGroup(_Part):
     """A group that has had a generation."""
 
     generation: _Number
-    """The generation that the clients know. That of the log is higher after each handover."""
+    """The generation that the clients know. Each handover begins one in the log, of which the clients do not learn."""
     protocol_type: _Name
     protocol_name: _Text
     leader: _Name
@@ -50,8 +51,8 @@ class HandedOverGroup(_Part):
     """False in a rebalance. Then the clients join again at the next gateway."""
     members: Annotated[tuple[HandedOverMember, ...], Field(min_length=1)]
     pending: dict[_Name, _Number] = Field(default_factory=dict)
-    """Member ids that no client has used yet, or only for a JoinGroup request that was not answered. Each has the time
-    after which it expires (ms)."""
+    """The ids of clients that are not members yet, and the time until each id expires (ms). The client has not used its
+    id, or its JoinGroup request had no answer."""
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:
@@ -68,10 +69,11 @@ class HandedOverGroup(_Part):
 
 
 class LastHeartbeat(_Part):
-    """The heartbeat of a gateway that has handed a group over."""
+    """The last heartbeat of a gateway in a group that it hands over."""
 
     session_timeout_ms: _Number
     generation_in_log: _Number
+    """The group's generation in the log. If it changes before the next gateway joins, the clients join again."""
     group: HandedOverGroup
 
     @model_validator(mode="after")
@@ -83,7 +85,7 @@ class LastHeartbeat(_Part):
 
 
 def decode_last_heartbeat(body: bytes | None) -> LastHeartbeat | None:
-    """Return a heartbeat that hands a group over; None if it is another one, or invalid."""
+    """Return the content of a heartbeat; None if there is none, if it hands no group over, or if it is invalid."""
     try:
         return None if body is None else LastHeartbeat.model_validate_json(body)
     except (ValidationError, RecursionError):

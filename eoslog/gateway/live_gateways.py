@@ -161,6 +161,7 @@ class LiveGateways:
         self._read_ms: float | None = None
         """The begin of the last LIST that has ended, by the clock of the event loop (ms)."""
         self.is_ending = False
+        """True from the begin of ``deregister`` on."""
         self._live: Sequence[GatewayRecord] = ()
         self._is_known = False
         """True if the store has answered the last LIST."""
@@ -190,7 +191,7 @@ class LiveGateways:
                 _logger.warning("%s: this gateway has no new heartbeat: %s", self._url, error)
 
     async def deregister(self) -> None:
-        """Delete the object of this gateway, so that clients find the others, and read which there are."""
+        """Delete the object of this gateway, and read those of the others, so that clients find the others only."""
         self.is_ending = True
         try:
             # A heartbeat that is on its way would write the object again.
@@ -208,7 +209,7 @@ class LiveGateways:
 
     @property
     def sends_away(self) -> bool:
-        """Return whether this gateway ends, and clients find others."""
+        """Return whether clients must move to other gateways: this one ends, and there are others."""
         return self.is_ending and self.own not in self.brokers
 
     def close(self) -> None:

@@ -35,12 +35,12 @@ class LogFollower:
         return self._changed
 
     def appended(self) -> None:
-        """Wake all who wait: this process has appended."""
+        """Wake the fetches that wait: this process has appended."""
         self._slot = self._store.known_slot
         self.wake()
 
     def wake(self) -> None:
-        """Wake all who wait."""
+        """Wake the fetches that wait, so that they look again for rows, and whether the gateway ends."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -137,8 +137,9 @@ class Produce:
         message = request.message
         if message.acks not in (_NO_ANSWER, 1, _ALL):
             raise _Refusal(ErrorCode.invalid_required_acks, f"acks must be 0, 1 or all, not {message.acks}")
+        # A client that asks for no answer would lose its batch.
         if self._gateways.sends_away and message.acks != _NO_ANSWER:
-            raise _Refusal(ErrorCode.not_leader_or_follower, "this gateway ends")
+            raise _Refusal(ErrorCode.not_leader_or_follower, "this gateway is ending. Send the batch to another one")
         found = await self._topics.find(topic)
         if found is None:
             raise _Refusal(ErrorCode.unknown_topic_or_partition, f"there is no topic {quoted(topic)}")

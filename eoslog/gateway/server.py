@@ -44,9 +44,9 @@ _COORDINATOR_THREADS = 64
 """Each request of a transaction or a group waits in a thread until its record is in the store. The requests that wait
 share a record, so few threads would mean more records."""
 _GRACE_S = 10.0
-"""The time that produced batches have to be appended after the end of the server (s)."""
+"""When the gateway ends, the time for the answers of requests, and then the time for appends of their batches (s)."""
 _THREADS_END_S = 2.0
-"""The time that threads have to end (s). The store may never answer their requests."""
+"""The time that the threads of each executor have to end (s). The store may never answer their requests."""
 
 
 class Phase(Enum):
@@ -187,8 +187,10 @@ class Gateway:
             # First of all: clients that lose their connection ask the other gateways.
             await self.gateways.deregister()
             await self._groups.close()
+            # Fetches that wait for rows are answered now.
             self._follower.wake()
             if self.gateways.sends_away and self._connections:
+                # A client that is told to move knows that its request had no effect. After a disconnect it does not.
                 await asyncio.wait([*self._connections], timeout=self._config.redirect_ms / 1000)
             # Not wait_closed(): from Python 3.12 on it waits until the clients disconnect.
             server.close()

@@ -88,12 +88,13 @@ class Heartbeats:
         """Write the heartbeat of a member.
 
         Args:
-            more: what the process reads that takes the member's place.
+            session_timeout_ms: the member is silent if its heartbeat is older (ms).
+            more: further fields, for the process that takes the member's place.
         """
         self._directory.put(member_id, {"session_timeout_ms": session_timeout_ms, **more})
 
     def body(self, member_id: str) -> bytes | None:
-        """Return the last heartbeat of a member; None if there is none."""
+        """Return the bytes of a member's last heartbeat; None if there is none."""
         return self._directory.bodies([member_id])[0]
 
     def delete(self, member_ids: Iterable[str]) -> None:

@@ -14,15 +14,28 @@ import pytest
 import yaml
 
 from eoslog.cli.gateway import _FILES_OF_STORE, gateway
-from eoslog.gateway import group_coordinator, server
+from eoslog.gateway import group_coordinator, live_gateways, server
 from eoslog.gateway.gateway_config import GatewayConfig
 from tests.pages import REPOSITORY, fenced_blocks
 
 DEPLOYED = REPOSITORY / "conf/deploy"
 UNITS = sorted(DEPLOYED.glob("*.service"))
 PAGE = REPOSITORY / "docs/gateway.md"
-LONGEST_END_S = group_coordinator._GRACE_MS / 1_000 + 2 * server._GRACE_S
-"""A gateway leaves its groups, answers the requests that it has read, and appends the batches that are left."""
+LONGEST_END_S = sum(
+    (
+        # It deletes its object, and reads those of the others.
+        live_gateways._GRACE_S + live_gateways._PATIENCE_S,
+        # It ends the takeovers that have begun, and hands its groups over.
+        2 * group_coordinator._GRACE_MS / 1_000,
+        # It sends its clients to the others.
+        GatewayConfig(linger_ms=0).redirect_ms / 1_000,
+        # It answers the requests that it has read, and appends the batches that are left.
+        2 * server._GRACE_S,
+        # Its three executors end.
+        3 * server._THREADS_END_S,
+    )
+)
+"""The longest time that a gateway takes from SIGTERM to its end (s)."""
 
 
 def unit() -> dict[str, str]:
@@ -150,6 +163,14 @@ def test_clients_of_the_service_reach_each_pod_by_its_own_name_with_tls_and_a_pa
         "/etc/eoslog/tls": "eoslog-gateway-tls",
         "/etc/eoslog/users": "eoslog-gateway-users",
     }
+
+
+def test_the_page_and_the_manifests_tell_how_long_the_end_of_a_gateway_may_take() -> None:
+    files = [PAGE, *(DEPLOYED / name for name in ("eoslog-gateway.service", "gateway-sidecar.yaml", "gateway.yaml"))]
+    told = [int(each) for path in files for each in re.findall(r"up to (\d+) s", path.read_text(encoding="utf-8"))]
+
+    assert told == [told[0]] * len(files)
+    assert told[0] >= LONGEST_END_S
 
 
 def test_the_image_has_what_a_gateway_needs() -> None:

@@ -1,4 +1,7 @@
-"""A gateway ends while another one joins its group: all orders of what they write, with a kill at each."""
+"""A gateway that ends hands its groups over: the next one replaces it, and the clients stay members.
+
+The first test ends a gateway while another one joins its group: all orders of their writes, with a kill at each.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from eoslog.gateway.group_coordinator import GroupCoordinator
 from eoslog.gateway.group_memberships import Membership, Memberships
 from eoslog.gateway.live_gateways import LiveGateways
 from eoslog.gateway.protocol import ApiKey
+from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.store_state import Member
@@ -32,10 +36,10 @@ from tests.unit.support.world import SLOTS, World, faulty
 NONE = ErrorCode.none
 SETTINGS: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0}
 _PATIENCE_S = 20
-LEAVE, JOIN, OWN = "leave", "join", "own"
+HAND_OVER, JOIN, OWN = "handover", "join", "own"
 """The heartbeat by which the first gateway hands the group over, the record by which the second one joins, and the late
 join of the first one's own client. If this client joined before SIGTERM, its join is a record, too."""
-_ORDERS = list(permutations((LEAVE, JOIN, OWN)))
+_ORDERS = list(permutations((HAND_OVER, JOIN, OWN)))
 T = TypeVar("T")
 Kill = tuple[str, bool]
 """The write at which its gateway is killed, and whether the store has it."""
@@ -45,11 +49,11 @@ def _cases() -> Iterator[tuple[tuple[str, ...], bool, Kill | None]]:
     """Return each order, with or without a join before SIGTERM, and with each kill."""
     for order in _ORDERS:
         for is_early in (False, True):
-            if is_early and order.index(LEAVE) < order.index(OWN):
+            if is_early and order.index(HAND_OVER) < order.index(OWN):
                 # A gateway hands a group over only when the joins that have begun are in the log.
                 continue
             yield order, is_early, None
-            for step in (LEAVE, JOIN, OWN) if is_early else (LEAVE, JOIN):
+            for step in (HAND_OVER, JOIN, OWN) if is_early else (HAND_OVER, JOIN):
                 yield order, is_early, (step, False)
                 yield order, is_early, (step, True)
 
@@ -86,7 +90,7 @@ class Held:
         return self._at(self._step_of(request), request, lambda: self._append(request, **options))
 
     def _held_put(self, path: str, body: bytes) -> None:
-        self._at(LEAVE if b"generation_in_log" in body else "", body, lambda: self._put_object(path, body))
+        self._at(HAND_OVER if b"generation_in_log" in body else "", body, lambda: self._put_object(path, body))
 
     def _at(self, step: str, written: Any, write: Callable[[], T]) -> T:
         if self.is_dead:
@@ -126,7 +130,7 @@ def step_of_first(request: Any) -> str:
     if not isinstance(request, ChangeGroup):
         return "commit"
     if request.joined is None:
-        return LEAVE
+        return HAND_OVER
     return OWN if request.only_if_member else ""
 
 
@@ -193,7 +197,7 @@ def test_a_group_goes_on_at_another_gateway_while_its_own_one_ends(
         if is_early:
             assert old.joined().error_code is ErrorCode.not_coordinator
         else:
-            of_first.wait_for(LEAVE)
+            of_first.wait_for(HAND_OVER)
         for step in order:
             if step == JOIN:
                 of_second.let_go(JOIN, kill)
@@ -592,6 +596,18 @@ def test_clients_join_again_if_somebody_has_changed_the_group_since(store: Store
             assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
         wait_until(lambda: not members(store))
         assert GroupClient(client).join().error_code is NONE
+
+
+def test_clients_join_again_if_a_coordinator_of_the_store_has_evicted_their_gateway(store: Store, world: World) -> None:
+    with handed_over(world.process()) as old, running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
+        coordinator = Coordinator(store)
+        assert coordinator.evict_silent_members() == []
+        world.pass_time(31_000)
+        assert len(coordinator.evict_silent_members()) == 1
+        member = moved(old, client)
+        assert member.heartbeat() is ErrorCode.unknown_member_id
+        assert member.join().error_code is ErrorCode.unknown_member_id
+        assert GroupClient(client).join().generation_id > old.generation
 
 
 def last_heartbeat(store: Store) -> tuple[str, dict[str, Any]]:

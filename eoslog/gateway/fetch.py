@@ -237,7 +237,7 @@ class Fetch:
         while True:
             change = self._follower.next_change()
             ends = self._ends(message, isolation)
-            if ends != seen or self._gateways.is_ending:
+            if ends != seen or self._follower.is_closed:
                 seen = ends
                 lease = self._answers.take_some(min(max(1, message.max_bytes), _LARGEST_ANSWER), _LEAST_ANSWER)
                 try:
@@ -253,7 +253,7 @@ class Fetch:
                     for parts in fetched
                     for each in parts
                 )
-                is_over = loop.time() >= deadline or self._gateways.is_ending
+                is_over = loop.time() >= deadline or self._follower.is_closed
                 if is_due or is_over or size >= max(message.min_bytes, 1):
                     self._count(fetched)
                     await lease.resize(size)

@@ -160,8 +160,7 @@ class LiveGateways:
         """The newest LIST."""
         self._read_ms: float | None = None
         """The begin of the last LIST that has ended, by the clock of the event loop (ms)."""
-        self.is_ending = False
-        """True from the begin of ``deregister`` on."""
+        self._is_ending = False
         self._live: Sequence[GatewayRecord] = ()
         self._is_known = False
         """True if the store has answered the last LIST."""
@@ -183,7 +182,7 @@ class LiveGateways:
 
     async def _put(self) -> None:
         async with self._putting:
-            if self.is_ending:
+            if self._is_ending:
                 return
             try:
                 await self._run(lambda: self._directory.put(self._record))
@@ -192,7 +191,7 @@ class LiveGateways:
 
     async def deregister(self) -> None:
         """Delete the object of this gateway, and read those of the others, so that clients find the others only."""
-        self.is_ending = True
+        self._is_ending = True
         try:
             # A heartbeat that is on its way would write the object again.
             async with asyncio.timeout(_GRACE_S), self._putting:
@@ -210,7 +209,7 @@ class LiveGateways:
     @property
     def sends_away(self) -> bool:
         """Return whether clients must move to other gateways: this one ends, and there are others."""
-        return self.is_ending and self.own not in self.brokers
+        return self._is_ending and self.own not in self.brokers
 
     def close(self) -> None:
         """End the threads."""
@@ -253,7 +252,7 @@ class LiveGateways:
         self._live = live
         known = [record for record in live if record.is_known_to(self._record)]
         # The own heartbeat may be late. A gateway that ends names only the others, if there are any.
-        if not self.is_ending or not known:
+        if not self._is_ending or not known:
             known.append(self._record)
         self.brokers = brokers_of(known)
 

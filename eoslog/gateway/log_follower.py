@@ -29,6 +29,8 @@ class LogFollower:
         self._held_back = 0
         """The number of waiters from which an open transaction hides rows."""
         self._has_waiters = asyncio.Event()
+        self.is_closed = False
+        """True if fetches wait for rows no longer, because the gateway ends."""
 
     def next_change(self) -> asyncio.Event:
         """Return the event of the next change. Take it before you look for rows, so that no change is missed."""
@@ -37,10 +39,14 @@ class LogFollower:
     def appended(self) -> None:
         """Wake the fetches that wait: this process has appended."""
         self._slot = self._store.known_slot
-        self.wake()
+        self._wake()
 
-    def wake(self) -> None:
-        """Wake the fetches that wait, so that they look again for rows, and whether the gateway ends."""
+    def close(self) -> None:
+        """Let the fetches that wait end, and later ones not wait."""
+        self.is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -84,7 +90,7 @@ class LogFollower:
                 if slot != self._slot:
                     self._slot = slot
                     unchanged = 1
-                    self.wake()
+                    self._wake()
             await asyncio.sleep(_POLLS.pause_ms(unchanged) / 1000)
 
     def _newest_slot(self, held_back: bool) -> int:

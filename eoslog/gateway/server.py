@@ -187,8 +187,7 @@ class Gateway:
             # First of all: clients that lose their connection ask the other gateways.
             await self.gateways.deregister()
             await self._groups.close()
-            # Fetches that wait for rows are answered now.
-            self._follower.wake()
+            self._follower.close()
             if self.gateways.sends_away and self._connections:
                 # A client that is told to move knows that its request had no effect. After a disconnect it does not.
                 await asyncio.wait([*self._connections], timeout=self._config.redirect_ms / 1000)

@@ -433,6 +433,30 @@ def test_a_single_gateway_that_ends_answers_consumers_that_wait(store: Store) ->
         assert answer.error_code is NONE
 
 
+def test_a_gateway_that_ends_lets_consumers_wait_until_it_sends_them_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = GatewayDirectory.delete
+    is_deleting, may_go_on = threading.Event(), threading.Event()
+
+    def late(directory: GatewayDirectory) -> None:
+        is_deleting.set()
+        assert may_go_on.wait(_PATIENCE_S)
+        delete(directory)
+
+    monkeypatch.setattr(GatewayDirectory, "delete", late)
+    with running(store) as gateway, Client(gateway.port) as client:
+        ending = threading.Thread(target=gateway.stop)
+        ending.start()
+        assert is_deleting.wait(_PATIENCE_S)
+        begin = time.monotonic()
+        assert fetch(client, "t", 0, max_wait_ms=500).error_code is NONE
+        # A consumer whose fetches are answered at once would fetch again and again.
+        assert time.monotonic() - begin > 0.4
+        may_go_on.set()
+        ending.join(_PATIENCE_S)
+
+
 def test_a_single_gateway_that_ends_still_names_itself(start: Start, connect: Any) -> None:
     gateway = start()
     gateway.deregister()

@@ -400,7 +400,7 @@ class GroupCoordinator:
         """Return a group that this gateway coordinates, or takes over now; None if no gateway coordinates it.
 
         Raises:
-            GroupRefusal: this gateway ends.
+            GroupRefusal: this gateway is ending.
             EosLogError: another gateway coordinates the group, or the store does not answer.
         """
         self._check_not_ending()
@@ -468,7 +468,7 @@ class GroupCoordinator:
 
     def _check_not_ending(self) -> None:
         if self._is_ending:
-            raise GroupRefusal(ErrorCode.not_coordinator, "this gateway ends")
+            raise GroupRefusal(ErrorCode.not_coordinator, "this gateway is ending. Ask for the new coordinator")
 
     async def _coordinate(self, group_id: str) -> _Coordinated:
         """Return a group that this gateway coordinates. Begin to coordinate it if it does not yet.
@@ -578,7 +578,7 @@ class GroupCoordinator:
         await self._run(coordinated.membership.leave)
 
     def _drop(self, coordinated: _Coordinated, code: ErrorCode) -> None:
-        """Stop to coordinate a group, and answer its requests that wait."""
+        """Stop coordinating a group, and answer its requests that wait."""
         self._forget(coordinated)
         if coordinated.timer is not None:
             coordinated.timer.cancel()

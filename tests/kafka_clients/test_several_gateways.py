@@ -265,7 +265,11 @@ def test_transactions_are_there_once_or_not_at_all(three: Three) -> None:
     from tests.kafka_clients.test_transaction_kills import end, producer, repeated
 
     topic = three.served.new_topic(PARTITIONS)
-    writer = producer(three.gateways[2].servers, topic, topic_metadata_refresh_interval_ms=1_000)
+
+    def new() -> Any:
+        return producer(three.gateways[2].servers, topic, topic_metadata_refresh_interval_ms=1_000)
+
+    writer = new()
     repeated(writer.init_transactions)
     committed: list[int] = []
     outcomes = 0
@@ -277,7 +281,8 @@ def test_transactions_are_there_once_or_not_at_all(three: Three) -> None:
             count = rows.stop
             for number in rows:
                 writer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-            if end(writer, commits=outcomes % 4 != 3):
+            writer, is_committed = end(writer, new, commits=outcomes % 4 != 3)
+            if is_committed:
                 committed += rows
             outcomes += 1
     expected = [[each for each in committed if each % PARTITIONS == number] for number in range(PARTITIONS)]

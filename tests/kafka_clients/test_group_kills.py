@@ -333,13 +333,17 @@ def test_a_commit_that_waits_in_a_frozen_gateway_is_refused(
         read = 0
         while read < 10 * PARTITIONS:
             read += len(zombie.poll())
+        (log_member,) = local.store.admin.describe_consumer_group(topic).members
+        coordinator, other = local.gateway, second
+        if log_member.address == second.servers:
+            coordinator, other = second, local.gateway
         with ExitStack() as gateway_is_frozen:
-            gateway_is_frozen.enter_context(frozen(local.gateway.pid))
+            gateway_is_frozen.enter_context(frozen(coordinator.pid))
             late = threads.submit(zombie.commit)
             time.sleep(1)
             # Otherwise it would join again, at the other gateway.
             with frozen(zombie.pid):
-                successor = members.enter_context(closing(MemberProcess(client, second.servers, topic, topic)))
+                successor = members.enter_context(closing(MemberProcess(client, other.servers, topic, topic)))
                 write(local, topic, 10)
                 read = 0
                 end = time.monotonic() + _PATIENCE_S

@@ -434,6 +434,7 @@ class GroupCoordinator:
         group = self._taken_over(group_id, predecessor)
         size = _GROUP_BYTES + group.size
         if self._size + size > self._most_bytes:
+            _logger.warning("%s: group %r is not taken over: there is no memory left", self._store.url, group_id)
             return None
         coordinated = _Coordinated(group_id, group, self._memberships.new(group_id), size=size)
         # Others may be taken over at the same time.

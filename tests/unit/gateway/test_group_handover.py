@@ -666,10 +666,13 @@ def test_an_unreadable_handover_is_left_out(store: Store, world: World, body: by
         assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
 
 
-def test_a_group_for_which_the_next_gateway_has_no_memory_is_not_taken_over(store: Store, world: World) -> None:
+def test_a_group_for_which_the_next_gateway_has_no_memory_is_not_taken_over(
+    store: Store, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     with handed_over(world.process()) as old:
         with running(store, group_bytes=1_000, **SETTINGS) as gateway, Client(gateway.port) as client:
             assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
+        assert "group 'g' is not taken over: there is no memory left" in caplog.text
         with running(store, **SETTINGS) as gateway, Client(gateway.port) as client:
             assert moved(old, client).heartbeat() is NONE
 

@@ -24,7 +24,7 @@ from tests.kafka_clients.test_java_tools import needs_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PARTITIONS = 6
-_PATIENCE_S = 120
+_PATIENCE_S = 240
 _ENDS: Sequence[Callable[[GatewayProcess], object]] = (GatewayProcess.stop, GatewayProcess.kill)
 
 

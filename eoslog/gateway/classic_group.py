@@ -586,16 +586,7 @@ class ClassicGroup:
         group.generation = found.generation
         group.protocol_type, group.protocol_name = found.protocol_type, found.protocol_name
         for each in found.members:
-            request = JoinRequest(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                session_timeout_ms=each.session_timeout_ms,
-                rebalance_timeout_ms=each.rebalance_timeout_ms,
-                protocol_type=found.protocol_type,
-                protocols=each.protocols,
-            )
+            request = JoinRequest(protocol_type=found.protocol_type, **each.model_dump(exclude={"assignment"}))
             member = Member(each.member_id, request)
             member.assignment = each.assignment
             member.begin_session(now_ms)

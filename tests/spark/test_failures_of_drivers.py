@@ -34,6 +34,13 @@ OF_CHECKPOINTS = (
 )
 POINTS = (UPLOADED, BEFORE_SLOT, AFTER_SLOT, *OF_CHECKPOINTS)
 """All that a Spark job comes to on its way to a commit, and behind it."""
+OF_CONTENTION = {
+    "log.replica.far_behind",
+    "log.slot.lost",
+    "log.checkpoint.overtaken",
+    "segment.replacement.overtaken",
+}
+"""Only if processes of the job append at the same time. The simulation kills a process at each of them."""
 REPLAY_FOUND = "spark.job.replay_found"
 """What it comes to instead, if it committed before."""
 TOPIC_CREATED = "spark.topic.created"
@@ -257,7 +264,7 @@ def test_no_crash_point_of_a_commit_is_left_out(victims: Victims) -> None:
     for driver in drivers.values():
         assert driver.wait() == 0, driver.output
 
-    assert victims.reached("stream") | victims.reached("batch") == set(POINTS)
+    assert (victims.reached("stream") | victims.reached("batch")) - OF_CONTENTION == set(POINTS)
     sources = (REPOSITORY / "spark_ext").rglob("*.py")
     in_spark_ext = {point for path in sources for point in re.findall(r'\.reached\(\s*"([^"]+)"', path.read_text())}
     assert in_spark_ext <= {*POINTS, REPLAY_FOUND, TOPIC_CREATED}

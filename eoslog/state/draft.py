@@ -91,10 +91,6 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    @property
-    def is_changed(self) -> bool:
-        return bool(self._changes)
-
     def merge(self) -> None:
         for key, value in self._changes.items():
             if isinstance(value, _Removed):
@@ -151,10 +147,18 @@ class Draft:
         """How many of the slot's producer ids its entries have taken."""
         self._edited: set[PartitionId] = set()
         self._computed: dict[Callable[[StoreState], Any], Any] = {}
+        self._overlays: list[Overlay[Any, Any]] = []
         for name in STATE_VALUES:
             setattr(self, name, getattr(base, name))
-        for name in STATE_MAPS:
-            setattr(self, name, Overlay(getattr(base, name)))
+
+    def __getattr__(self, name: str) -> Overlay[Any, Any]:
+        """Make the overlay of a map at its first use, because most entries use few of the maps."""
+        if name not in STATE_MAPS:
+            raise AttributeError(name)
+        overlay: Overlay[Any, Any] = Overlay(getattr(self.base, name))
+        self._overlays.append(overlay)
+        setattr(self, name, overlay)
+        return overlay
 
     @property
     def position(self) -> LogPosition:
@@ -172,10 +176,10 @@ class Draft:
 
     def edit_partition(self, partition_id: PartitionId) -> Partition:
         """Return the draft's own copy of a partition. The caller may change it in place."""
-        if partition_id not in self._edited:
-            self.partitions[partition_id] = self.partitions[partition_id].copy()
-            self._edited.add(partition_id)
         partition = self.partitions[partition_id]
+        if partition_id not in self._edited:
+            partition = self.partitions[partition_id] = partition.copy()
+            self._edited.add(partition_id)
         partition.changed_slot = self.slot
         return partition
 
@@ -232,10 +236,8 @@ class Draft:
         base = self.base
         for name in STATE_VALUES:
             setattr(base, name, getattr(self, name))
-        for name in STATE_MAPS:
-            overlay = getattr(self, name)
-            if overlay.is_changed:
-                overlay.merge()
+        for overlay in self._overlays:
+            overlay.merge()
         if isinstance(base, Draft):
             base.entries.extend(self.entries)
             base.files.update(self.files)

@@ -55,13 +55,22 @@ def partition_of(state: StoreState | Draft, partition_id: PartitionId) -> Partit
     Raises:
         UnknownTopicOrPartition: the topic was deleted, or has no partition of this number.
     """
+    return topic_and_partition(state, partition_id)[1]
+
+
+def topic_and_partition(state: StoreState | Draft, partition_id: PartitionId) -> tuple[Topic, Partition]:
+    """Return an existing topic, and a partition of it.
+
+    Raises:
+        UnknownTopicOrPartition: as ``partition_of``.
+    """
     topic = topic_of(state, partition_id.topic_id)
     partition = state.partitions.get(partition_id)
     if partition is None:
         raise UnknownTopicOrPartition(
             f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {quoted(partition_id.partition)}"
         )
-    return partition
+    return topic, partition
 
 
 def check_file_place(topic: Topic, partition_id: PartitionId, file: FileReference) -> None:

@@ -15,7 +15,7 @@ from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeou
 from eoslog.state.draft import Draft
 from eoslog.state.groups import check_offsets
 from eoslog.state.names import PartitionId
-from eoslog.state.partitions import check_file_place, check_shared, check_upload, partition_of, topic_of
+from eoslog.state.partitions import check_file_place, check_shared, check_upload, topic_and_partition
 from eoslog.state.producer_ids import ProducerIdentity, check_identity, prepared_identity
 from eoslog.state.sequences import MAX_EPOCH
 from eoslog.state.store_state import Transaction, TransactionState
@@ -116,8 +116,8 @@ def check_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
         check_upload(draft, entry.upload_ms)
     for batch in entry.batches:
         partition_id = PartitionId(batch.topic_id, batch.partition)
-        partition_of(draft, partition_id)
-        check_file_place(topic_of(draft, batch.topic_id), partition_id, batch.file)
+        topic, _ = topic_and_partition(draft, partition_id)
+        check_file_place(topic, partition_id, batch.file)
         if batch.file.in_record:
             # It may wait for longer than slots are kept.
             raise InvalidEntry(f"file {batch.file.path} of a prepared transaction must not be in a record")

@@ -36,7 +36,7 @@ from eoslog.state.partitions import (
     check_shared,
     check_upload,
     partition_of,
-    topic_of,
+    topic_and_partition,
 )
 from eoslog.state.pending_offsets import commit_added_offsets, prepared_offsets, with_added_offsets
 from eoslog.state.prepared import (
@@ -101,8 +101,7 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
         transaction = check_identity(draft, entry.transactional_id, identity)
     partition_id = PartitionId(entry.topic_id, entry.partition)
-    partition = partition_of(draft, partition_id)
-    topic = topic_of(draft, entry.topic_id)
+    topic, partition = topic_and_partition(draft, partition_id)
     check_file_place(topic, partition_id, entry.file)
     # Recognize a repeated batch before the age of its file is checked. The first attempt put the file into the log, so
     # its age no longer matters, and the retry must get its offset instead of an error.
@@ -370,12 +369,11 @@ def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     batches = []
     for batch in entry.batches:
         partition_id = PartitionId(batch.topic_id, batch.partition)
-        if partition_id not in next_offsets:
-            next_offsets[partition_id] = partition_of(draft, partition_id).next_offset
-        check_file_place(topic_of(draft, batch.topic_id), partition_id, batch.file)
+        topic, partition = topic_and_partition(draft, partition_id)
+        check_file_place(topic, partition_id, batch.file)
         draft.take_file(batch.file)
         _check_task(draft, entry, batch)
-        base_offset = next_offsets[partition_id]
+        base_offset = next_offsets.setdefault(partition_id, partition.next_offset)
         # An entry that comes from the log has its offsets already. Copying each of its batches would slow readers down.
         planned = batch.base_offset == base_offset
         batches.append(batch if planned else batch.model_copy(update={"base_offset": base_offset}))
@@ -581,7 +579,7 @@ def _ended(
 
 def overdue_transactions(state: StoreState | Draft, now_ms: int) -> list[Transaction]:
     """Return the open transactions of a state that have exceeded their timeout at ``now_ms`` of the store's clock."""
-    return timed_out([state.transactions[name] for name in list(state.ongoing)], now_ms)
+    return timed_out([state.transactions[name] for name in state.ongoing], now_ms)
 
 
 def timed_out(transactions: Iterable[Transaction], now_ms: int) -> list[Transaction]:

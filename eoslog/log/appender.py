@@ -80,7 +80,7 @@ class Appender(Generic[S]):
             for creator in [proposal for proposal in proposals if proposal.creates_log]:
                 self._append_group([creator])
             proposals = [proposal for proposal in proposals if not proposal.done]
-            if proposals and (not self._replica.is_open or self._replica.is_expired()):
+            if proposals and self._replica.must_be_opened():
                 self._replica.open()
             self._append_group(proposals)
         except BaseException as error:
@@ -187,8 +187,9 @@ class Appender(Generic[S]):
         self.counts.for_others += len(record.included)
         for proposal in record.taken:
             proposal.slot = record.slot_record.slot
-            # The put's requests to the object store belong to the leader's span.
-            tracing.link(proposal.span, tracing.current())
+            if proposal.span is not None:
+                # The put's requests to the object store belong to the leader's span.
+                tracing.link(proposal.span, tracing.current())
             proposal.finish()
         self._contention.won(group, record)
         others.considered = len(record.others)

@@ -134,6 +134,10 @@ class Replica(Generic[S]):
     def is_open(self) -> bool:
         return self.slot >= 0
 
+    def must_be_opened(self) -> bool:
+        """Return True if this replica is closed or expired."""
+        return not self.is_open or self.is_expired()
+
     def is_expired(self) -> bool:
         """Return True if the last freshness check is too old. Then this replica must be opened again."""
         return self.is_long_after(self.last_check())
@@ -184,7 +188,7 @@ class Replica(Generic[S]):
         Several threads may refresh in parallel, also while another thread puts a record. The first thread that has read
         a slot folds it, and the others skip it.
         """
-        if not self.is_open or self.is_expired():
+        if self.must_be_opened():
             self.open()
             return
         may_be_far_behind = True
@@ -553,7 +557,7 @@ class Replica(Generic[S]):
         The state does not change while ``function`` runs, so it should be quick and send no requests.
         """
         while True:
-            if refresh or not self.is_open:
+            if refresh:
                 try:
                     self.refresh()
                 except BaseException as error:
@@ -563,6 +567,7 @@ class Replica(Generic[S]):
                 # Another thread may have been interrupted since the refresh, and so have closed this replica.
                 if self.is_open:
                     return function(self.state, self.slot)
+            refresh = True
 
     def reset_unless_sound(self, error: BaseException) -> None:
         """Reset the replica unless eoslog raised ``error``. An interrupt (Ctrl-C) may have stopped a fold half-way."""

@@ -192,7 +192,7 @@ class Session:
         Raises:
             NotAStore, UnsupportedFormat, CorruptRecord
         """
-        found = self._find_description()
+        found = self._description or self._find_description()
         if found is None:
             raise no_store(self.object_store)
         return found

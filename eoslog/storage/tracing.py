@@ -66,6 +66,11 @@ def _api() -> Any:
     return trace if hasattr(trace, "use_span") else None
 
 
+def may_record() -> bool:
+    """Return False if no span can be recorded. Callers ask before they compute costly attributes."""
+    return _api() is not None
+
+
 @_harmless
 def _tracer() -> Tracer | None:
     """Return the tracer of the program's provider.
@@ -100,7 +105,7 @@ def span(name: str, attributes: Attributes | None = None, *, kind: str = "INTERN
     Args:
         kind: a name of OpenTelemetry's ``SpanKind``.
     """
-    found = start(name, attributes, kind=kind)
+    found = start(name, attributes, kind=kind) if may_record() else None
     return _OFF if found is None else _recorded(found)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -125,10 +126,10 @@ class Producer:
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._home = HomeProcess("producer")
-        self._append = IdempotentAppend(store, self._home, self._limits)
+        append = IdempotentAppend(store, self._home, self._limits)
         self._requests = TransactionManager(
             store,
-            self._append,
+            append,
             transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             prepared_timeout_ms=prepared_timeout_ms,
@@ -143,8 +144,9 @@ class Producer:
         self._span = self._calls.transaction_span
         self._sender = Sender(
             store,
-            self._append,
+            append,
             self._requests,
+            self._limits,
             transactional_id,
             staged=staged,
             buffer_bytes=buffer_bytes or DEFAULT_BUFFER_BYTES,
@@ -172,8 +174,6 @@ class Producer:
         self._began_ms = self._store.environment.monotonic_ms()
         self._requests.forget()
         self._sender.forget()
-        self._limits.end_delivery()
-        self._append.forget()
 
     def _describe_span(self) -> None:
         self._span.describe(self._sender.topics, lambda: self._sender.waiting_rows + self._sender.numbers.rows)
@@ -530,12 +530,6 @@ class Producer:
         if self._sender.is_watched:
             self._flush_rows()
 
-    def _write_rows(self) -> None:
-        """Write the waiting rows under the delivery timeout, as a part of a step."""
-        self._limits.begin_delivery()
-        self._sender.flush()
-        self._limits.end_delivery()
-
     def _flush_in_background(self, call: Call) -> bool:
         """Write the waiting rows. Return True if rows still wait. The next call raises an error of this flush."""
         # In other phases a call of the user writes the rows, or has given them up.
@@ -565,7 +559,7 @@ class Producer:
         """Raises: the error that ended a producer without transactions."""
         if self._lifecycle.has_failed:
             self._unreported = None
-        self._lifecycle.check_not_fatal()
+            self._lifecycle.check_not_fatal()
 
     def _raise_unreported(self) -> None:
         """Raises: the error with which rows were given up, if no call has raised it yet."""
@@ -643,7 +637,7 @@ class Producer:
         self._flush_watched_rows()
 
         def prepare() -> str:
-            self._write_rows()
+            self._sender.flush()
             # The prepared transaction may commit long after the slots of its prepare were deleted.
             self._sender.upload_staged()
             content = self._sender.staged_content(self._open_for_ms())
@@ -734,7 +728,7 @@ class Producer:
         was_prepared = self._requests.prepared is not None
 
         def commit() -> tuple[bool, CommitSummary | None]:
-            self._write_rows()
+            self._sender.flush()
             content = self._sender.staged_content(self._open_for_ms())
             holds = self._sender.has_appended or content.batches or self._requests.has_offsets or work is not None
             committed = True
@@ -834,7 +828,6 @@ class Producer:
         is_known = self._sender.may_have_appended or self._requests.may_be_known
 
         def abort() -> None:
-            self._limits.end_delivery()
             self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))
             if is_known:
                 self._requests.abort()
@@ -987,14 +980,8 @@ class Producer:
         self._lifecycle.check_in_transaction(call)
 
     def _deliver(self, step: Callable[[], None]) -> None:
-        """Run a step that writes rows, under the delivery timeout."""
-
-        def deliver() -> None:
-            self._limits.begin_delivery()
-            step()
-            self._limits.end_delivery()
-
-        self._guarded(deliver)
+        """Run a step that writes rows."""
+        self._guarded(step)
         # A callback of a written row may have forked. The child must not continue this call.
         self._home.check("this call")
 
@@ -1007,7 +994,7 @@ class Producer:
         self._log_phase()
         had_failed = self._lifecycle.has_failed
         try:
-            answer = self._calls.exclusive.run(lambda: self._repeated(step))
+            answer = self._calls.exclusive.run(partial(self._repeated, step))
         except EosLogError as error:
             self._log_phase()
             if self._lifecycle.has_failed and not had_failed:
@@ -1060,8 +1047,6 @@ class Producer:
                 self._unreported = call, error
             if self.transactional_id is None and not ends_the_producer(error):
                 # Without a transaction only the rows of this flush are lost. The producer continues with later rows.
-                self._limits.end_delivery()
-                self._append.forget()
                 self._sender.give_up(error)
             else:
                 self._fail(error)

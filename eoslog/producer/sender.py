@@ -21,6 +21,7 @@ from eoslog.producer.rows import partition_of_key, record_row, rows_by_partition
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.session import Session, check_partition, find_topic, has_topic
+from eoslog.session.time_limits import TimeLimits
 from eoslog.state.append_requests import AppendBatches, AppendedRows, DuplicateRows
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity
@@ -184,6 +185,7 @@ class Sender:
         store: Session,
         append: IdempotentAppend,
         requests: TransactionManager,
+        limits: TimeLimits,
         transactional_id: str | None,
         *,
         staged: bool,
@@ -193,6 +195,7 @@ class Sender:
         self._store = store
         self._append = append
         self._requests = requests
+        self._limits = limits
         self._transactional_id = transactional_id
         self._staged = staged
         self._accumulator = RecordAccumulator(store, buffer_bytes, home)
@@ -221,6 +224,8 @@ class Sender:
         """Counts of these batches."""
         self._accumulator.discard()
         self._in_flight.reset()
+        self._limits.end_delivery()
+        self._append.forget()
 
     def _forget_topics(self) -> None:
         if self.topics:
@@ -239,6 +244,7 @@ class Sender:
         and its sequences begin again at 0. A partition refuses the late batches once it has a batch of the new epoch.
         """
         self.fail(error)
+        self._append.forget()
         if self._in_flight:
             self._requests.raise_epoch()
             self._in_flight.reset()
@@ -247,6 +253,7 @@ class Sender:
 
     def fail(self, error: EosLogError) -> None:
         """Fail all futures with ``error``. Batches in flight stay, because they may have landed."""
+        self._limits.end_delivery()
         for awaited in (self._accumulator.awaited, self._in_flight.awaited):
             self._settled.append((awaited.take_all(), error))
 
@@ -391,20 +398,24 @@ class Sender:
         Raises:
             The errors of ``flush``.
         """
+        self._limits.begin_delivery()
         self._accumulator.encode_many()
-        if not self._accumulator.is_full:
-            return
-        if self._staged:
-            self._accumulator.upload_for_room()
-        else:
-            self.flush()
+        if self._accumulator.is_full:
+            if self._staged:
+                self._accumulator.upload_for_room()
+            else:
+                self.flush()
+        self._limits.end_delivery()
 
     def flush(self) -> None:
         """Upload all rows. Eager rows are appended and get offsets; staged rows have none before the commit.
 
+        The delivery timeout runs from the first attempt until the rows are written or given up.
+
         Raises:
             RetriableError, and the errors with which the log refuses a batch.
         """
+        self._limits.begin_delivery()
         with self._flush_span():
             self._settle_in_flight()
             self._accumulator.upload()
@@ -415,10 +426,11 @@ class Sender:
                     self._requests.initialize()
                 self._send_files()
                 self._settle_in_flight()
+        self._limits.end_delivery()
 
     def _flush_span(self) -> AbstractContextManager[Any]:
         """Return the span of a flush. A flush of nothing has none."""
-        rows = self.waiting_rows
+        rows = self.waiting_rows if tracing.may_record() else 0
         if not rows:
             return nullcontext()
         described = {"messaging.operation.name": "flush", "messaging.operation.type": "send"}
@@ -444,8 +456,9 @@ class Sender:
         appended = self._append_in_flight()
         self._store.call_counts.duplicate_batches += sum(isinstance(each, DuplicateRows) for each in appended)
         self.has_appended = True
-        self.numbers.add(self._in_flight.batches)
-        self.count_sent(self._in_flight.batches)
+        batches = self._in_flight.batches
+        self.numbers.add(batches)
+        self.count_sent(batches)
         if self._transactional_id is None:
             self._forget_topics()
         self._settled.append((self._in_flight.acknowledge(), appended))

@@ -28,8 +28,17 @@ from eoslog.format.data_file import corrupt_if_unreadable, open_data_file
 from eoslog.format.kafka_files import ProducerSnapshotEntry, decode_producer_snapshot, iterate_transaction_index
 from eoslog.format.segment_index import iterate_segment_index
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot, decode_root, inline_body, read_root
-from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
-from eoslog.log.slots import SLOTS, CheckpointReference, SlotRecord, decode_line, first_line, slot_of, slot_path
+from eoslog.log.slots import (
+    CHECKPOINT_ENTRY,
+    SLOTS,
+    CheckpointReference,
+    SlotRecord,
+    decode_checkpoint_entry,
+    decode_line,
+    first_line,
+    slot_of,
+    slot_path,
+)
 from eoslog.session.session import partition_named
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import AbortedTransaction, Batch, Partition
@@ -201,7 +210,7 @@ def _slots(store: eoslog.Store, bounds: _Bounds) -> Iterator[_Section]:
         InvalidRequest: the log ends before.
     """
     store.describe()
-    newest = store.log.replica.newest_slot()
+    newest = store.log.replica.reader.newest_slot()
     first = _oldest_slot(store.object_store, newest) if bounds.first is None else bounds.first
     last = newest if bounds.last is None else min(newest, bounds.last)
     if first > newest:
@@ -237,7 +246,7 @@ def _checkpoints(store: eoslog.Store) -> Iterator[_Section]:
         NotAStore, CorruptRecord
     """
     store.describe()
-    objects, newest = store.object_store, store.log.replica.newest_slot()
+    objects, newest = store.object_store, store.log.replica.reader.newest_slot()
     for reference in _references(decode_line(first_line(objects.get(slot_path(newest)).body), newest)):
         parts: list[CheckpointPart] = []
         yield _Section(reference.path, _stored_root(objects, reference, parts))

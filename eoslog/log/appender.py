@@ -209,7 +209,7 @@ class Appender(Generic[S]):
         """
         newest = self._replica.read(lambda state, newest: newest)
         for later in range(slot + 1, newest + 1):
-            record = self._replica.record_at(later)
+            record = self._replica.reader.record_at(later)
             if record is None:
                 raise OutcomeLost(
                     f"another process was asked after slot {slot} to append a request. Slot {later} may hold it, but "

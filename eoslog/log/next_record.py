@@ -155,7 +155,7 @@ class RecordMaker(Generic[S]):
 
     def _made(self, pending: Sequence[Proposal], limits: RecordLimits, append_id: str) -> Validated:
         replica = self._replica
-        base = Base(replica.state, replica.slot, replica.last_check(), replica.opening)
+        base = Base(replica.state, replica.slot, replica.last_check, replica.opening)
         candidates = pending[: limits.proposals]
         draft = self._machine.new_draft(replica.state, replica.slot + 1)
         included = self._include(draft, limits.others)

@@ -75,7 +75,7 @@ class ConditionalAppend:
         It is not, if an earlier record of this slot was deleted before this one was put. Then the next slots continue
         the deleted record, not this one.
         """
-        slots = replica.slots_from(slot)
+        slots = replica.reader.slots_from(slot)
         if slots != list(range(slot, slot + len(slots))):
             return False
         if len(slots) == 1:
@@ -194,20 +194,17 @@ class RecordPut(Generic[S]):
         Args:
             asked: the time before the record was put.
         """
-        replica, slot = self._replica, record.slot_record.slot
+        replica = self._replica
         with replica.changing():
             if replica.state is record.base.state and replica.slot == record.base.slot:
                 record.draft.merge()
                 for proposal in record.taken:
                     if isinstance(proposal.content, OwnCheckpoint):
                         replica.adopt_own_checkpoint(proposal.content.entry.reference, proposal.content.root)
-                replica.tell(record.slot_record)
-                replica.advance(record.slot_record, first_line(record.body))
-                replica.keep_files(slot, record.body)
-                replica.note_check(asked)
+                replica.adopt(record.slot_record, record.body, asked)
             elif replica.slot == record.base.slot:
                 # Another thread reopened the replica. The draft belongs to the replaced state, so fold the record.
-                replica.fold_body(slot, record.body)
+                replica.fold_body(record.slot_record.slot, record.body)
 
     def _is_part_of_log(self, base: Base, slot: int, append_id: str) -> bool:
         """Return True if the record that this process has just put is part of the log.

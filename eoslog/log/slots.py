@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
-from eoslog.errors import CorruptRecord, UnsupportedFormat
+from eoslog.errors import CorruptRecord, InvalidEntry, UnsupportedFormat
 from eoslog.storage.object_store import ObjectStore
 from eoslog.wording import first_problem
 
@@ -28,6 +28,8 @@ LARGEST_RECORD_BYTES = 64 << 20
 ROOT = "__transaction_state/"
 SLOTS = ROOT + "slot/"
 CHECKPOINTS = ROOT + "checkpoint/"
+CHECKPOINT_ENTRY = "checkpoint"
+"""The type of the log's own entries."""
 LONGEST_LEASE_MS = 3_600_000
 """The longest time for which a record may announce an append service (ms)."""
 GROUP_SIZE = 1000
@@ -84,6 +86,14 @@ class CheckpointEntry(BaseModel):
     """A lower bound of the time at which its first object was written (ms by the store's clock)."""
     shares_with: Annotated[int, Field(strict=True, ge=0, lt=2**43)] | None = None
     """The slot of the earlier checkpoint whose parts this checkpoint shares; None if it shares none."""
+
+
+def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
+    """Decode a checkpoint entry. Raises: InvalidEntry: the entry is malformed."""
+    try:
+        return CheckpointEntry.model_validate(value)
+    except ValidationError as error:
+        raise InvalidEntry(f"malformed checkpoint entry: {first_problem(error)}") from None
 
 
 class IncludedRequest(BaseModel):

@@ -336,7 +336,7 @@ class Session:
 
     def _has_log(self) -> bool:
         try:
-            self.log.replica.newest_slot()
+            self.log.replica.reader.newest_slot()
         except NotAStore:
             return False
         return True

@@ -17,8 +17,16 @@ from eoslog.format.checked_files import check_file
 from eoslog.log.checkpoint import CheckpointRoot, decode_root, inline_body
 from eoslog.log.log import Log
 from eoslog.log.machine import Machine
-from eoslog.log.replica import CHECKPOINT_ENTRY, Replica, decode_checkpoint_entry
-from eoslog.log.slots import CheckpointReference, SlotRecord, decode_line, first_line, slot_path
+from eoslog.log.replica import Replica
+from eoslog.log.slots import (
+    CHECKPOINT_ENTRY,
+    CheckpointReference,
+    SlotRecord,
+    decode_checkpoint_entry,
+    decode_line,
+    first_line,
+    slot_path,
+)
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, Progress, finding

@@ -30,8 +30,7 @@ from eoslog.gateway.request_decoder import MalformedRequest
 from eoslog.iceberg.iceberg_log import IcebergLog
 from eoslog.log.checkpoint import decode_root, inline_body
 from eoslog.log.messages import decode_message
-from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
-from eoslog.log.slots import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.log.slots import CHECKPOINT_ENTRY, SlotRecord, decode_checkpoint_entry, decode_line, decode_tail, first_line
 from eoslog.read.history import _decode, operations_of
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from eoslog.errors import OffsetOutOfRange
 from eoslog.log.checkpoint import read_checkpoint
-from eoslog.log.replica import CHECKPOINT_ENTRY
-from eoslog.log.slots import CheckpointReference, decode_line, first_line
+from eoslog.log.slots import CHECKPOINT_ENTRY, CheckpointReference, decode_line, first_line
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
 from eoslog.session.store_machine import StoreMachine

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from eoslog.log.replica import CHECKPOINT_ENTRY
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
-from eoslog.log.slots import decode_line, first_line
+from eoslog.log.slots import CHECKPOINT_ENTRY, decode_line, first_line
 from tests.requests import Applying
 from tests.simulation.liveness import check_slots_left
 from tests.simulation.log_services import (

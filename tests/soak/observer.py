@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import eoslog
 from eoslog.errors import EosLogError
-from eoslog.log.replica import CHECKPOINT_ENTRY
-from eoslog.log.slots import decode_line, first_line, slot_path
+from eoslog.log.slots import CHECKPOINT_ENTRY, decode_line, first_line, slot_path
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import TransactionState

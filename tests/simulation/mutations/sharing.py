@@ -9,6 +9,7 @@ from eoslog.errors import StoreUnavailable
 from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.contention import AppendErrors
+from eoslog.log.log_reader import LogReader
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import decode_line
@@ -78,13 +79,13 @@ def sent_requests_forgotten() -> Iterator[None]:
 @mutation(unit_test=TURNS + "test_a_record_that_cannot_be_made_durable_is_not_acknowledged")
 def records_read_before_they_are_durable() -> Iterator[None]:
     """A process reads another one's record before it is durable: a power failure loses acknowledged rows."""
-    original = Replica._read
+    original = LogReader.read
 
-    def read(self: Replica[Any], slots: Sequence[int]) -> list[bytes | None]:
+    def read(self: LogReader[Any], slots: Sequence[int]) -> list[bytes | None]:
         with method(self.store, "make_durable", lambda path: None):
             return original(self, slots)
 
-    with method(Replica, "_read", read):
+    with method(LogReader, "read", read):
         yield
 
 

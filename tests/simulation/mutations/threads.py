@@ -101,7 +101,7 @@ def freshness_of_the_view_of_now() -> Iterator[None]:
 
     def is_part_of_log(self: RecordPut[Any], base: Base, slot: int, append_id: str) -> bool:
         with self._replica.lock:
-            now = base._replace(slot=self._replica.slot, last_check=self._replica.last_check())
+            now = base._replace(slot=self._replica.slot, last_check=self._replica.last_check)
         return original(self, now, slot, append_id)
 
     with method(RecordPut, "_is_part_of_log", is_part_of_log):

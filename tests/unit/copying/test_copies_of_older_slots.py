@@ -9,9 +9,9 @@ import pytest
 from eoslog import Store
 from eoslog.copying.store_copy import CopyReport
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, NotAStore, OffsetOutOfRange
-from eoslog.log.replica import CHECKPOINT_ENTRY, LogConfig
+from eoslog.log.replica import LogConfig
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
-from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_body, slot_path
+from eoslog.log.slots import CHECKPOINT_ENTRY, SlotRecord, decode_line, encode_line, first_line, slot_body, slot_path
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.store_state import StoreState
 from eoslog.storage.memory_store import MemoryStore

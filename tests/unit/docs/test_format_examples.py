@@ -16,8 +16,7 @@ from eoslog.gateway.classic_members import subscribed_topics
 from eoslog.gateway.handed_over_group import decode_last_heartbeat
 from eoslog.gateway.live_gateways import GatewayRecord
 from eoslog.log.checkpoint import CheckpointPart
-from eoslog.log.replica import CHECKPOINT_ENTRY
-from eoslog.log.slots import CheckpointReference, SlotRecord
+from eoslog.log.slots import CHECKPOINT_ENTRY, CheckpointReference, SlotRecord
 from eoslog.session.description import StoreDescription
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.names import PartitionId

@@ -452,7 +452,7 @@ def test_an_interrupt_during_a_fold_leaves_a_usable_log(step: str) -> None:
     world = World()
     other, log = world.created(), world.process()
     machine = InterruptedMachine()
-    log.machine = log.replica.machine = machine
+    log.machine = log.replica.machine = log.replica.reader.machine = machine
     names(log)
     other.append(add("o"))
 
@@ -472,7 +472,7 @@ def test_no_other_thread_reads_a_state_whose_change_was_interrupted(step: str, m
     world = World()
     other, log = world.created(), world.process()
     machine = InterruptedMachine()
-    log.machine = log.replica.machine = machine
+    log.machine = log.replica.machine = log.replica.reader.machine = machine
     names(log)
     monkeypatch.setattr(log.replica, "reset_unless_sound", lambda error: None)
 

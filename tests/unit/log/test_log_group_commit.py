@@ -323,14 +323,14 @@ def test_an_opening_overtaken_by_an_append_keeps_the_newer_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()
-    newest_slot = log.replica.newest_slot
+    newest_slot = log.replica.reader.newest_slot
 
     def overtaken() -> int:
         slot = newest_slot()
         in_another_thread(lambda: log.append(add("a")))
         return slot
 
-    monkeypatch.setattr(log.replica, "newest_slot", overtaken)
+    monkeypatch.setattr(log.replica.reader, "newest_slot", overtaken)
     log.replica.open()
 
     assert log.read(lambda state, slot: slot, refresh=False) == 1

@@ -229,7 +229,7 @@ def test_a_store_that_lists_in_no_order_finds_its_newest_slot() -> None:
     script(reader).lists_in_order = False
 
     assert names(reader) == names(log)
-    assert reader.replica.slots_from(2) == [2, 3]
+    assert reader.replica.reader.slots_from(2) == [2, 3]
 
 
 def test_the_newest_slot_is_found_across_groups() -> None:
@@ -243,7 +243,7 @@ def test_the_newest_slot_is_found_across_groups() -> None:
         script(reader).lists_in_order = ordered
         reader.replica.open()
         assert reader.replica.slot == 1005
-        assert reader.replica.slots_from(998) == list(range(998, 1006))
+        assert reader.replica.reader.slots_from(998) == list(range(998, 1006))
 
 
 def far_behind(world: World) -> tuple[Log[Ledger], Log[Ledger]]:

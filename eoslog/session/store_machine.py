@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from eoslog.errors import InvalidEntry
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.topic_schemas import added_columns
 from eoslog.log.machine import Request
-from eoslog.state import partitions, transactions
+from eoslog.state import partitions
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Entry
 from eoslog.state.features import check_features
-from eoslog.state.state_machine import decode_entry, encode_entry, fold, new_draft
+from eoslog.state.shared_entries import append_for_another
+from eoslog.state.state_machine import encode_entry, fold, new_draft
 from eoslog.state.store_state import StoreState
-from eoslog.state.transaction_entries import BatchAppended, TransactionEnded
 from eoslog.state.transaction_requests import AbortOverdueTransactions
 
 T = TypeVar("T")
@@ -46,21 +45,7 @@ class StoreMachine:
         AbortOverdueTransactions(now_ms).apply(draft)
 
     def append_for_another(self, draft: Draft, entries: Sequence[object], files: Mapping[str, bytes]) -> None:
-        draft.offer_files(files)
-        if not entries:
-            raise InvalidEntry("a request has no entries")
-        for value in entries:
-            entry = decode_entry(value)
-            # Only these two types are safe for another process to append. Once they have landed, every later state
-            # refuses them: a batch by its sequence, and the end of a transaction by its epoch. A batch that may
-            # register an expired producer id breaks this rule of ``log.machine.ShareableRequest``.
-            if isinstance(entry, BatchAppended) and transactions.is_shareable_batch(entry):
-                transactions.check_not_outlived(draft, entry)
-            elif isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry):
-                entry = transactions.with_prepared_summary(draft, entry)
-            else:
-                raise InvalidEntry(f"an entry of type {entry.type!r} may be appended only by its own process")
-            draft.append(entry)
+        append_for_another(draft, entries, files)
 
     def encode_entry(self, entry: Entry) -> dict[str, Any]:
         return encode_entry(entry)

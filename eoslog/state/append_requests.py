@@ -11,8 +11,8 @@ from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity, check_identity
 from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.shared_entries import is_shareable_batch
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transactions import is_shareable_batch
 
 
 class AppendedRows(NamedTuple):

@@ -19,7 +19,7 @@ from eoslog.state.partitions import check_file_place, check_shared, check_upload
 from eoslog.state.producer_ids import ProducerIdentity, check_identity, prepared_identity
 from eoslog.state.sequences import MAX_EPOCH
 from eoslog.state.store_state import Transaction, TransactionState
-from eoslog.state.transaction_entries import StagedBatch, TransactionPrepared
+from eoslog.state.transaction_entries import StagedBatch, TransactionEnded, TransactionPrepared
 from eoslog.wording import quoted
 
 DEFAULT_PREPARED_TIMEOUT_MS = 7 * 24 * 3600 * 1000
@@ -163,6 +163,14 @@ def committed_batches(draft: Draft, transaction: Transaction) -> tuple[StagedBat
         for batch in transaction.prepared.batches
         if batch.topic_id in draft.topics
     )
+
+
+def with_prepared_summary(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
+    """Return a commit with the summary that its prepared transaction has. For writers: the fold compares no summary."""
+    transaction = draft.transactions.get(entry.transactional_id)
+    if transaction is None or transaction.prepared is None or entry.outcome != "commit":
+        return entry
+    return entry.model_copy(update={"summary": transaction.prepared.summary})
 
 
 def open_identity(transaction: Transaction) -> ProducerIdentity:

@@ -27,7 +27,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.features import TRANSACTION_VERSION, need_feature
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
-from eoslog.state.prepared import PrepareRepeated
+from eoslog.state.prepared import PrepareRepeated, with_prepared_summary
 from eoslog.state.producer_ids import (
     ProducerIdentity,
     check_expected,
@@ -36,6 +36,7 @@ from eoslog.state.producer_ids import (
     prepared_identity,
     why_aborted,
 )
+from eoslog.state.shared_entries import is_shareable_end
 from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import (
     AddedToTransaction,
@@ -50,9 +51,7 @@ from eoslog.state.transaction_entries import (
 from eoslog.state.transactions import (
     EndRepeated,
     check_end,
-    is_shareable_end,
     overdue_transactions,
-    with_prepared_summary,
 )
 from eoslog.wording import none_named
 

@@ -24,7 +24,7 @@ from eoslog.errors import (
 from eoslog.state.application_versions import check_application_version, remember_version
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffsets
-from eoslog.state.groups import check_offsets, commit_offsets, is_from_outside
+from eoslog.state.groups import check_offsets, commit_offsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.partitions import (
@@ -170,26 +170,6 @@ def _ongoing(draft: Draft, transaction: Transaction, time_ms: int) -> Transactio
     )
 
 
-def check_not_outlived(draft: Draft, entry: BatchAppended) -> None:
-    """Check that a producer has appended nothing since a batch was made.
-
-    A process calls it before it appends a batch on behalf of another process. Sequences wrap around: after 2^31 rows a
-    partition would accept an old copy of a batch again. Only the producer's own process knows that it has sent nothing
-    since.
-
-    Raises:
-        InvalidEntry: the producer has appended a later batch.
-    """
-    if entry.transactional_id is None:
-        producer = draft.producers.get(entry.producer_id)
-        newest_ms = -1 if producer is None else producer.last_update_ms
-    else:
-        transaction = draft.transactions.get(entry.transactional_id)
-        newest_ms = -1 if transaction is None else transaction.last_update_ms
-    if entry.time_ms < newest_ms:
-        raise InvalidEntry(f"producer {entry.producer_id} has appended batches since this one was made")
-
-
 _E = TransactionState
 VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     _E.EMPTY: frozenset({_E.EMPTY, _E.COMPLETE_COMMIT, _E.COMPLETE_ABORT}),
@@ -307,43 +287,6 @@ def _check_end_with_epoch_kept(
     if transaction.state is _COMPLETE[outcome]:
         raise EndRepeated(current)
     raise InvalidTxnState(f"{named} has no open transaction to {outcome}, but is in {transaction.state.name}")
-
-
-def with_prepared_summary(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
-    """Return a commit with the summary that its prepared transaction has. For writers: the fold compares no summary."""
-    transaction = draft.transactions.get(entry.transactional_id)
-    if transaction is None or transaction.prepared is None or entry.outcome != "commit":
-        return entry
-    return entry.model_copy(update={"summary": transaction.prepared.summary})
-
-
-def is_shareable_batch(entry: BatchAppended) -> bool:
-    """Return True if any process may append this batch on its producer's behalf.
-
-    A batch that may register its producer id is excluded. Its id may expire after it has landed, and then the state
-    would accept it again. A late copy must not come from a process that knows nothing of its producer.
-    """
-    return not entry.registers_producer
-
-
-def is_shareable_end(entry: TransactionEnded) -> bool:
-    """Return True if any process may append this end on its producer's behalf.
-
-    That is safe only if an end that the newest state refuses stays refused for good. Four kinds are excluded:
-
-    - Offsets of a group's member: a partition that the member gave up may be assigned to it again.
-    - A commit with an application version: it may turn into an abort, and only its own process decides that.
-    - The end of a job: only its driver ends it.
-    - An end that keeps the epoch: the next transaction has the same epoch, so the state may accept the end again.
-    """
-    return (
-        entry.reason == "client"
-        and not entry.keeps_epoch
-        and entry.application_version is None
-        and entry.owner is None
-        and not entry.task_count
-        and all(is_from_outside(offsets) for offsets in entry.offsets)
-    )
 
 
 def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:

@@ -14,7 +14,7 @@ from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import decode_line
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state import append_requests, transactions
+from eoslog.state import append_requests, shared_entries
 from eoslog.state.append_requests import AppendedRows
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
@@ -129,21 +129,21 @@ def any_entry_appended_for_others() -> Iterator[None]:
 @mutation(unit_test=REQUESTS + "test_an_old_batch_is_refused_after_its_producer_has_used_all_sequences")
 def old_batches_appended_for_others() -> Iterator[None]:
     """Another process appends a batch that is too old: after 2^31 rows it is in its partition twice."""
-    with instead_of(transactions.check_not_outlived, lambda draft, entry: None):
+    with instead_of(shared_entries.check_not_outlived, lambda draft, entry: None):
         yield
 
 
 @mutation(unit_test=REQUESTS + "test_a_batch_that_may_register_its_producer_is_appended_by_its_own_process_alone")
 def registering_batches_shared() -> Iterator[None]:
     """Any process appends a batch that may register its producer id: a late copy is there twice after an expiry."""
-    with instead_of(transactions.is_shareable_batch, lambda entry: True):
+    with instead_of(shared_entries.is_shareable_batch, lambda entry: True):
         yield
 
 
 @mutation(unit_test=REQUESTS + "test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alone")
 def offsets_of_members_shared() -> Iterator[None]:
     """Any process appends an end with a member's offsets: a commit that was refused lands at the next assignment."""
-    with instead_of(transactions.is_shareable_end, lambda entry: True):
+    with instead_of(shared_entries.is_shareable_end, lambda entry: True):
         yield
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.format import checkpoint_codec
-from eoslog.session import store_machine
-from eoslog.state import append_requests, pending_offsets, transaction_requests, transactions
+from eoslog.state import append_requests, pending_offsets, shared_entries, transaction_requests, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_OFFSET, ProducerState
@@ -117,12 +116,12 @@ def any_begin_taken() -> Iterator[None]:
 @mutation(unit_test=VERSION_1 + "test_no_other_process_may_append_an_end_that_keeps_the_epoch")
 def every_end_shared() -> Iterator[None]:
     """Another process may append an end that keeps the epoch: a copy that comes late ends the next transaction."""
-    original = transactions.is_shareable_end
+    original = shared_entries.is_shareable_end
 
     def is_shareable(entry: TransactionEnded) -> bool:
         return original(entry.model_copy(update={"transaction_version": None}))
 
-    with instead_of(original, is_shareable), method(store_machine.transactions, "is_shareable_end", is_shareable):
+    with instead_of(original, is_shareable):
         yield
 
 

@@ -26,10 +26,10 @@ from eoslog.state.features import READER_FEATURES, TRANSACTION_VERSION
 from eoslog.state.partition_state import Control, Outcome
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.shared_entries import is_shareable_end
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import EndTransaction, InitProducerId, end_request
-from eoslog.state.transactions import is_shareable_end
 from tests.unit.state.answers import batch_refused, end_refused, is_inert, previous, reloaded
 from tests.unit.state.histories import OTHER_TOPIC_ID, History, fold, topic_created
 

@@ -16,7 +16,7 @@ from eoslog.log.announcements import Announcements
 from eoslog.log.append_queue import OthersMessages, OwnCheckpoint, Proposal, SlotFence
 from eoslog.log.machine import Machine
 from eoslog.log.messages import OthersRequests
-from eoslog.log.replica import Moment, Replica
+from eoslog.log.replica import Replica
 from eoslog.log.slots import (
     LARGEST_RECORD_BYTES,
     IncludedRequest,
@@ -24,6 +24,7 @@ from eoslog.log.slots import (
     encode_line,
     slot_body,
 )
+from eoslog.storage.clock import Moment
 from eoslog.storage.object_store import ObjectStore
 
 S = TypeVar("S")
@@ -142,9 +143,6 @@ class RecordMaker(Generic[S]):
         """
         replica = self._replica
         while True:
-            if not replica.is_open and not pending[0].creates_log:
-                # Another thread was interrupted during a fold, and the replica was reset.
-                replica.open()
             with replica.lock:
                 if replica.invalid is not None:
                     raise CorruptRecord(
@@ -152,6 +150,8 @@ class RecordMaker(Generic[S]):
                     )
                 if replica.is_open or pending[0].creates_log:
                     return self._made(pending, limits, append_id)
+            # Another thread was interrupted during a fold, and the replica was reset.
+            replica.open()
 
     def _made(self, pending: Sequence[Proposal], limits: RecordLimits, append_id: str) -> Validated:
         replica = self._replica

@@ -9,8 +9,9 @@ from typing import Any, Generic, TypeVar
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreVanished, UnsupportedFormat
 from eoslog.log.append_queue import InFlight, OwnCheckpoint, earliest_deadline
 from eoslog.log.next_record import Base, NextRecord
-from eoslog.log.replica import Moment, Replica
+from eoslog.log.replica import Replica
 from eoslog.log.slots import SlotRecord, decode_line, first_line, slot_path
+from eoslog.storage.clock import Moment
 from eoslog.storage.conditional_put import Lost, Unknown, Won, put_next, read_until_whole
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
@@ -147,7 +148,7 @@ class RecordPut(Generic[S]):
         """
         replica = self._replica
         slot, append_id = record.slot_record.slot, record.slot_record.append_id
-        asked = replica.moment()
+        asked = self._store.clock.moment()
         if (
             slot > 0
             and not replica.is_long_after(record.base.last_check)
@@ -166,13 +167,13 @@ class RecordPut(Generic[S]):
                 slot, record.body, append_id, deadline_ms=earliest_deadline(record.taken)
             )
         except UnsupportedFormat as error:
-            if replica.is_long_after(replica.dated(asked)):
+            if replica.is_long_after(self._store.clock.dated(asked)):
                 raise self._conditional_append.unknown(slot, append_id) from error
             raise
         if winner is None and self._is_part_of_log(record.base, slot, append_id):
             self._adopt(record, asked)
             return PutResult.LANDED
-        if replica.is_long_after(replica.dated(asked)):
+        if replica.is_long_after(self._store.clock.dated(asked)):
             # This record may have landed, and may have been deleted before the present record was put there.
             raise self._conditional_append.unknown(slot, append_id)
         if winner is None:

@@ -27,6 +27,7 @@ from eoslog.log.slots import (
     first_line,
     slot_path,
 )
+from eoslog.storage.clock import Moment
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -62,13 +63,6 @@ class LogConfig:
     shared_limit_bytes: int = 8 << 20
     """A larger data file of a producer, up to this size, shares an object with others of its flush (bytes); 0: no
     file does."""
-
-
-class Moment(NamedTuple):
-    """A time, by the store's clock (ms since the epoch, 0 before its first answer) and by elapsed time (ms)."""
-
-    date_ms: int
-    monotonic_ms: int
 
 
 class _Replaced(NamedTuple):
@@ -115,26 +109,11 @@ class Replica(LogState[S]):
 
     def is_long_after(self, moment: Moment) -> bool:
         """Return True if a slot that was put at this moment, or later, may have been deleted since."""
-        half = self.config.slot_retention_ms // 2
-        elapsed_ms = self.environment.monotonic_ms() - moment.monotonic_ms
-        return elapsed_ms > half or self.store.clock.latest_claim_ms - moment.date_ms > half
-
-    def moment(self) -> Moment:
-        """Return the present time. Callers take it before a request, as a lower bound of the time of the answer."""
-        return Moment(self.store.clock.last_date_ms, self.environment.monotonic_ms())
+        return self.store.clock.may_be_past(moment, self.config.slot_retention_ms // 2)
 
     def note_check(self, asked: Moment) -> None:
         """Note that ``slot`` was the newest at ``asked``. A request sent then found no later slot, or put this slot."""
-        self.last_check = self.dated(asked)
-
-    def dated(self, asked: Moment) -> Moment:
-        """Return ``asked`` with a date.
-
-        If no answer had arrived by then, the moment gets the date of the first answer. No date is later than the newest
-        date of an answer.
-        """
-        clock = self.store.clock
-        return Moment(min(asked.date_ms or clock.first_date_ms, clock.last_date_ms), asked.monotonic_ms)
+        self.last_check = self.store.clock.dated(asked)
 
     def refresh(self) -> None:
         """Fold all records up to the newest slot. If there is no new slot, this sends one small request.
@@ -147,7 +126,7 @@ class Replica(LogState[S]):
             return
         may_be_far_behind = True
         for number in count():
-            asked = self.moment()
+            asked = self.store.clock.moment()
             first = self.slot + 1
             ahead = _READ_AHEAD[min(number, len(_READ_AHEAD) - 1)]
             wanted = range(first, first + ahead)
@@ -352,7 +331,7 @@ class Replica(LogState[S]):
                 it, even if its slot is earlier. In any other case, and if this is None, the opened state replaces the
                 present state only if its slot is not earlier.
         """
-        asked = self.moment()
+        asked = self.store.clock.moment()
         fresh, records = self.reader.open()
         with self.lock:
             is_unchanged = replaced is not None and self.state is replaced.state and self.slot == replaced.slot

@@ -142,7 +142,7 @@ class Draft:
         self.entries: list[Entry] = []
         self.files: dict[str, bytes] = {}
         """The contents of the data files that the record holds, by path."""
-        self._offered: Mapping[str, bytes] = {}
+        self._offered: Mapping[str, bytes] = base._offered if isinstance(base, Draft) else {}
         self.producer_ids_taken: int = base.producer_ids_taken if isinstance(base, Draft) else 0
         """How many of the slot's producer ids its entries have taken."""
         self._edited: set[PartitionId] = set()
@@ -227,9 +227,7 @@ class Draft:
         Several writers may share a record. The entries of each writer go into a child draft. So if the state refuses
         one, only the entries of that writer are dropped.
         """
-        child = Draft(self, self.slot, self._apply, self.added_columns, is_folded=self._is_folded)
-        child.offer_files(self._offered)
-        return child
+        return Draft(self, self.slot, self._apply, self.added_columns, is_folded=self._is_folded)
 
     def merge(self) -> None:
         """Apply the changes to the state or draft below this one."""

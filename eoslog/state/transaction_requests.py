@@ -535,8 +535,10 @@ class AbortOverdueTransactions:
 
     def apply(self, draft: Draft) -> list[str]:
         """Abort the transactions. A transaction whose abort is refused is skipped."""
-        aborted = []
+        aborted: list[str] = []
         overdue = overdue_transactions(draft, self.now_ms)
+        if not overdue:
+            return aborted
         # Several requests of one record may each abort overdue transactions. The limits are those of the record.
         timeouts = [each for each in draft.entries if isinstance(each, TransactionEnded) and each.reason == "timeout"]
         partitions = sum(len(entry.markers) for entry in timeouts)

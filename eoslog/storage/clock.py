@@ -15,6 +15,13 @@ _TOLERANCE_MS = 60_000
 """How far the clocks of one store's servers may differ (ms)."""
 
 
+class Moment(NamedTuple):
+    """A time, by the store's clock (ms since the epoch, 0 before its first answer) and by elapsed time (ms)."""
+
+    date_ms: int
+    monotonic_ms: int
+
+
 class _Reading(NamedTuple):
     """The knowledge of the clock. Threads read it without a lock, so it is replaced as a whole."""
 
@@ -26,7 +33,7 @@ class _Reading(NamedTuple):
     claimed_ms: int = 0
     """A later date that only the newest answer claims; 0 if there is none."""
     first_date_ms: int = 0
-    """The date of the first answer."""
+    """The date of the first answer. The next answer may correct it downwards."""
 
 
 class _NewestAnswer(threading.local):
@@ -51,11 +58,6 @@ class StoreClock:
         self._environment = environment
         self._reading = _Reading()
         self._newest_answer = _NewestAnswer()
-
-    @property
-    def first_date_ms(self) -> int:
-        """The date of the first answer (ms since the epoch), 0 before it. The next answer may correct it downwards."""
-        return self._reading.first_date_ms
 
     @property
     def last_date_ms(self) -> int:
@@ -92,6 +94,24 @@ class StoreClock:
         if known.date_ms == 0:
             return 0
         return known.date_ms + self._environment.monotonic_ms() - known.monotonic_ms
+
+    def moment(self) -> Moment:
+        """Return the present time. Callers take it before a request, as a lower bound of the time of the answer."""
+        return Moment(self._reading.date_ms, self._environment.monotonic_ms())
+
+    def dated(self, asked: Moment) -> Moment:
+        """Return ``asked`` with a date.
+
+        If no answer had arrived by then, the moment gets the date of the first answer. No date is later than the newest
+        date of an answer.
+        """
+        known = self._reading
+        return Moment(min(asked.date_ms or known.first_date_ms, known.date_ms), asked.monotonic_ms)
+
+    def may_be_past(self, moment: Moment, duration_ms: int) -> bool:
+        """Return True if more than ``duration_ms`` has passed since a moment, by elapsed time or any answer's date."""
+        elapsed_ms = self._environment.monotonic_ms() - moment.monotonic_ms
+        return elapsed_ms > duration_ms or self.latest_claim_ms - moment.date_ms > duration_ms
 
 
 def _learned(known: _Reading, date_ms: int, monotonic_ms: int) -> _Reading:

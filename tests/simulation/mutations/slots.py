@@ -11,11 +11,11 @@ from eoslog.log import record_put
 from eoslog.log.log import Log
 from eoslog.log.next_record import NextRecord
 from eoslog.log.record_put import ConditionalAppend, PutResult, RecordPut
-from eoslog.log.replica import Moment, Replica
+from eoslog.log.replica import Replica
 from eoslog.log.slots import SLOTS, SlotRecord, decode_line, decode_tail, first_line, slot_of, slot_path
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.storage.clock import StoreClock
+from eoslog.storage.clock import Moment, StoreClock
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, method, mutation
@@ -247,7 +247,10 @@ def appended_again_behind_a_deleted_slot() -> Iterator[None]:
     def is_long_after(self: Replica[Any], moment: Moment) -> bool:
         return not isinstance(moment, Asked) and original(self, moment)
 
-    with method(Replica, "dated", lambda self, asked: Asked(*asked)), method(Replica, "is_long_after", is_long_after):
+    with (
+        method(StoreClock, "dated", lambda self, asked: Asked(*asked)),
+        method(Replica, "is_long_after", is_long_after),
+    ):
         yield
 
 

@@ -36,7 +36,7 @@ def test_a_cold_reader_sees_what_a_follower_sees(appends: int, tail_bytes: int, 
         cold, full = world.process(), world.process()
         full.replica.slot, full.replica.append_id = 0, decode_line(first_line(world.body(0)), 0).append_id
         full.replica.machine.fold(full.replica.state, 0, [{"type": "add", "name": "created"}])
-        full.replica.note_check(full.replica.moment())
+        full.replica.note_check(full.replica.store.clock.moment())
         full.replica.refresh()
         cold.replica.open()
         assert cold.replica.state == full.replica.state == log.replica.state

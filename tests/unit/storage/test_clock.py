@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from eoslog.storage.clock import StoreClock
+from eoslog.storage.clock import Moment, StoreClock
 from eoslog.storage.environment import Environment
 
 
@@ -68,7 +68,7 @@ def test_one_answer_with_a_wrong_date_moves_no_time(before: int, wrong_ms: int) 
 def test_later_answers_correct_a_wrong_first_date(wrong_ms: int) -> None:
     clock = observed(NOW_MS + wrong_ms, NOW_MS, NOW_MS)
 
-    assert (clock.now_ms(), clock.first_date_ms) == (NOW_MS, min(NOW_MS, NOW_MS + wrong_ms))
+    assert (clock.now_ms(), clock.dated(Moment(0, 0)).date_ms) == (NOW_MS, min(NOW_MS, NOW_MS + wrong_ms))
 
 
 def test_a_right_answer_between_wrong_ones_prevents_their_confirmation() -> None:

@@ -37,15 +37,8 @@ from eoslog.format.arrow_input import ArrowStream
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.background_sender import BACKGROUND_FLUSH, BackgroundSender
-from eoslog.producer.producer_calls import (
-    Outcome,
-    ProducerCalls,
-    ProducerLifecycle,
-    ProducerPhase,
-    checked_timeout,
-    ends_the_producer,
-    producer_call,
-)
+from eoslog.producer.producer_calls import Outcome, ProducerCalls, checked_timeout, producer_call
+from eoslog.producer.producer_lifecycle import ProducerLifecycle, ProducerPhase, ends_the_producer
 from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender

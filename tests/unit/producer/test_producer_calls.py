@@ -16,7 +16,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.producer.producer import Producer
-from eoslog.producer.producer_calls import ProducerLifecycle, ProducerPhase
+from eoslog.producer.producer_lifecycle import ProducerLifecycle, ProducerPhase
 from eoslog.session.positions import GroupMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store

@@ -10,7 +10,7 @@ import pytest
 
 from eoslog import errors
 from eoslog.producer.producer import Producer
-from eoslog.producer.producer_calls import ProducerPhase
+from eoslog.producer.producer_lifecycle import ProducerPhase
 from eoslog.store import Store
 from tests.depth import sweep
 from tests.unit.support.transactions import open_transaction

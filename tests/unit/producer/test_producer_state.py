@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog import errors
-from eoslog.producer.producer_calls import VALID_PREVIOUS_PHASES, ProducerLifecycle, ProducerPhase
+from eoslog.producer.producer_lifecycle import VALID_PREVIOUS_PHASES, ProducerLifecycle, ProducerPhase
 
 P = ProducerPhase
 KAFKA: dict[ProducerPhase, set[ProducerPhase]] = {

@@ -150,9 +150,6 @@ class Producer:
             self._background = BackgroundSender(
                 store.environment, linger_ms, self._calls.exclusive, self._flush_in_background
             )
-        self._unreported: tuple[Call, EosLogError] | None = None
-        """The error with which a call gave up rows without a transaction. If the call was the background flush or was
-        interrupted, the next call raises the error."""
         self._forget()
 
     def __repr__(self) -> str:
@@ -366,7 +363,6 @@ class Producer:
                         exclusive.holder = call
                         target = self._admitted(topic)
                         if target is not None:
-                            self._check_sendable("send()")
                             exit_flush.add(self)
                             future = self._sender.add_record(target, value, key, partition, headers, timestamp)
                             if on_delivery is not None or self._background is not None:
@@ -476,9 +472,10 @@ class Producer:
 
     def _admitted(self, topic: str) -> Topic | None:
         """Return the topic if it is known and rows can be added without any other step; otherwise None."""
-        if self._calls.is_to_be_closed or self._unreported is not None or self._sender.needs_room:
+        calls = self._calls
+        if calls.is_to_be_closed or calls.unreported is not None or self._lifecycle.phase is not self._phase_of_sends:
             return None
-        return self._sender.known_topic(topic)
+        return None if self._sender.needs_room else self._sender.known_topic(topic)
 
     @producer_call
     def flush(self, timeout: float | None = None) -> None:
@@ -504,12 +501,15 @@ class Producer:
     def _flush(self) -> None:
         self._lifecycle.check_not_closed("flush()")
         if self.transactional_id is None:
-            self._check_not_fatal()
+            if self._lifecycle.has_failed:
+                # Each call raises the error that ended the producer, so none is left to report.
+                self._calls.unreported = None
+                self._lifecycle.check_not_fatal()
         elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
             # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
             return
         self._flush_rows()
-        self._raise_unreported()
+        self._calls.raise_unreported()
 
     def _flush_rows(self) -> None:
         self._deliver(self._sender.flush)
@@ -547,28 +547,6 @@ class Producer:
         finally:
             self._calls.end(call)
         return self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
-
-    def _check_not_fatal(self) -> None:
-        """Raises: the error that ended a producer without transactions."""
-        if self._lifecycle.has_failed:
-            self._unreported = None
-            self._lifecycle.check_not_fatal()
-
-    def _raise_unreported(self) -> None:
-        """Raises: the error with which rows were given up, if no call has raised it yet."""
-        if self._unreported is None:
-            return
-        call, error = self._unreported
-        if call.is_told:
-            self._unreported = None
-            return
-        running = self._calls.exclusive.holder
-        assert running is not None
-        if call.has_left:
-            # The running call raises it. If it is interrupted, too, the next one does.
-            self._unreported = running, error
-            running.error = error
-            raise error
 
     @producer_call
     def send_offsets_to_transaction(
@@ -915,7 +893,7 @@ class Producer:
             self._abort()
         elif phase is ProducerPhase.FATAL_ERROR:
             # No call has raised it yet if the background flush met it.
-            self._raise_unreported()
+            self._calls.raise_unreported()
         elif self.transactional_id is None and phase is not ProducerPhase.CLOSED:
             try:
                 self._flush()
@@ -959,8 +937,7 @@ class Producer:
         self._lifecycle.check_not_fatal()
 
     def _check_sendable(self, call: str) -> None:
-        if self._unreported is not None:
-            self._raise_unreported()
+        self._calls.raise_unreported()
         if self._lifecycle.phase is self._phase_of_sends:
             return
         # Report the most serious problem first.
@@ -1035,9 +1012,7 @@ class Producer:
             # The caller and the futures get this error now. So the exit need not warn about these rows.
             exit_flush.discard(self)
             if self.transactional_id is None:
-                call = self._calls.exclusive.holder
-                assert call is not None
-                self._unreported = call, error
+                self._calls.gave_up(error)
             if self.transactional_id is None and not ends_the_producer(error):
                 # Without a transaction only the rows of this flush are lost. The producer continues with later rows.
                 self._sender.give_up(error)

@@ -121,6 +121,9 @@ class ProducerCalls:
         self.is_to_be_closed = False
         self._shut = shut
         self._outcome: Outcome | None = None
+        self.unreported: tuple[Call, EosLogError] | None = None
+        """The error with which a call gave up rows without a transaction. If the call was the background flush or was
+        interrupted, the next call raises the error."""
 
     def enter(self, call: Call, timeout_ms: int) -> None:
         """Enter a call. Calls within it share its time limit.
@@ -253,6 +256,28 @@ class ProducerCalls:
         if outcome is None or outcome.call.is_told:
             return refusal
         return IllegalState(f"{without_code(refusal)}. The interrupted {outcome.call.name} was successful")
+
+    def gave_up(self, error: EosLogError) -> None:
+        """Note the error with which the running call has given up rows without a transaction."""
+        call = self.exclusive.holder
+        assert call is not None
+        self.unreported = call, error
+
+    def raise_unreported(self) -> None:
+        """Raises: the error with which rows were given up, if no call has raised it yet."""
+        if self.unreported is None:
+            return
+        call, error = self.unreported
+        if call.is_told:
+            self.unreported = None
+            return
+        running = self.exclusive.holder
+        assert running is not None
+        if call.has_left:
+            # The running call raises it. If it is interrupted, too, the next one does.
+            self.unreported = running, error
+            running.error = error
+            raise error
 
     def check_not_repeated(self) -> None:
         """Raises: IllegalState: a callback makes the same call again that is waiting for it."""

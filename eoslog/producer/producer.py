@@ -6,10 +6,8 @@ decides whether they are committed. A staged producer only uploads rows; they ge
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -19,14 +17,12 @@ import pyarrow as pa
 
 from eoslog.arguments import Count, Natural, TimeLimit, TransactionTimeout
 from eoslog.errors import (
-    ApplicationRecoverableError,
     ConcurrentAccess,
     DeliveryTimedOut,
     EosLogError,
     FatalError,
     IllegalState,
     InvalidOption,
-    InvalidProducerEpoch,
     InvalidRequest,
     OpenedBeforeFork,
     RequestTimedOut,
@@ -39,6 +35,7 @@ from eoslog.producer import exit_flush
 from eoslog.producer.background_sender import BACKGROUND_FLUSH, BackgroundSender
 from eoslog.producer.producer_calls import Outcome, ProducerCalls, checked_timeout, producer_call
 from eoslog.producer.producer_lifecycle import ProducerLifecycle, ProducerPhase, ends_the_producer
+from eoslog.producer.producer_log import ProducerLog
 from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender
@@ -59,15 +56,14 @@ from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
 from eoslog.state.names import TopicPartition, check_id
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
-from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.store_state import Topic
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.state.transaction_requests import InitAnswer
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
-from eoslog.wording import counted, quoted
+from eoslog.wording import quoted
 
 T = TypeVar("T")
-_logger = logging.getLogger(__name__)
 
 
 @named_otherwise(PRODUCER_CALLS, NEEDLESS_PRODUCER_CALLS)
@@ -127,6 +123,7 @@ class Producer:
             transaction_timeout_ms=transaction_timeout_ms,
             prepared_timeout_ms=prepared_timeout_ms,
         )
+        self._log = ProducerLog(store, transactional_id, self._requests)
         self._lifecycle = ProducerLifecycle()
         self._logged_phase = self._lifecycle.phase
         self._phase_of_sends = ProducerPhase.UNINITIALIZED if transactional_id is None else ProducerPhase.IN_TRANSACTION
@@ -166,7 +163,7 @@ class Producer:
         self._sender.forget()
 
     def _describe_span(self) -> None:
-        self._span.describe(self._sender.topics, lambda: self._sender.waiting_rows + self._sender.numbers.rows)
+        self._span.describe(self._sender.topics, lambda: self._sender.transaction_rows)
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL, and open a producer there")
@@ -187,21 +184,16 @@ class Producer:
         except EosLogError as also:
             error.add_note(f"the producer could not be closed in order: {also}")
             if rows:
-                with suppress(Exception):
-                    why = type(also).__name__
-                    _logger.warning("%s: the with block ends, rows lost: up to %d. %s", self._store.url, rows, why)
+                self._log.rows_lost(rows, also)
 
     def _warn_of_dropped_rows(self) -> None:
-        """Log how many rows the end of the ``with`` block drops, because it aborts their transaction."""
+        """Warn of the rows that the end of the ``with`` block drops, because it aborts their transaction."""
         open_phases = (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR, ProducerPhase.ABORTING)
         if self.transactional_id is None or not self._home.is_this or self._lifecycle.phase not in open_phases:
             return
-        rows = self._sender.waiting_rows + self._sender.numbers.rows
+        rows = self._sender.transaction_rows
         if rows:
-            with suppress(Exception):
-                _logger.warning(
-                    "%s: %s: the with block ends without a commit, rows dropped: %d", self._store.url, self._name, rows
-                )
+            self._log.rows_dropped(rows)
 
     @property
     def state(self) -> str:
@@ -220,7 +212,7 @@ class Producer:
     @property
     def producer_id(self) -> int:
         """The producer id; -1 before ``init_transactions``."""
-        return self._requests.identity.producer_id if self._requests.identity else -1
+        return self._requests.producer_id
 
     @property
     def producer_epoch(self) -> int:
@@ -266,18 +258,7 @@ class Producer:
             return answer
 
         answer = self._guarded(initialize)
-        # As for a commit: the producer is initialized, whatever a handler of the application raises.
-        with suppress(Exception):
-            self._log_init(answer)
-
-    def _log_init(self, answer: InitAnswer) -> None:
-        name, identity = quoted(self.transactional_id), answer.identity
-        done = "%s: transactional id %s initialized with producer id %d and epoch %d"
-        if answer.aborted is None:
-            _logger.info(done, self._store.url, name, *identity)
-        else:
-            fenced = f"{done}. It fenced the producer with epoch %d and aborted its open transaction"
-            _logger.warning(fenced, self._store.url, name, *identity, answer.aborted.producer_epoch)
+        self._log.initialized(answer)
 
     def metrics(self) -> dict[str, int]:
         """Return the totals of this producer's own calls, by Kafka's names.
@@ -537,13 +518,11 @@ class Producer:
             else:
                 # The call that wrote the rows was interrupted before it completed their futures.
                 self._tell()
-        except RetriableError as error:
-            _logger.info("%s: the background flush tries again: %s", self._store.url, error)
         except OpenedBeforeFork:
             # A callback has forked the process, and this is the child.
             return False
         except EosLogError as error:
-            _logger.warning("%s: the background flush gave rows up: %s", self._store.url, error)
+            self._log.background_flush_failed(error)
         finally:
             self._calls.end(call)
         return self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
@@ -715,42 +694,11 @@ class Producer:
             return committed, summary
 
         committed, summary = self._guarded(commit)
-        if summary is not None and _logger.isEnabledFor(logging.INFO):
-            # The transaction is committed. Nothing that goes wrong with its log line may say otherwise, not even an
-            # error of a handler of the application.
-            with suppress(Exception):
-                self._log_commit(None if was_prepared else summary, was_replay=not committed)
+        if not committed:
+            self._log.replayed()
+        elif summary is not None:
+            self._log.committed(None if was_prepared else summary)
         return committed
-
-    def _log_commit(self, summary: CommitSummary | None, *, was_replay: bool) -> None:
-        """Log a commit. The summary of a prepared transaction is None: its rows were counted before the prepare."""
-        name = quoted(self.transactional_id)
-        if was_replay:
-            _logger.info("%s: transactional id %s: the version was committed before", self._store.url, name)
-            return
-
-        def snapshot(state: StoreState, slot: int) -> int | None:
-            transaction = state.transactions.get(self.transactional_id or "")
-            commit = transaction.last_commit if transaction is not None else None
-            return commit.slot if commit is not None else None
-
-        slot = None
-        # The transaction is committed, so an error while logging must not reach the caller.
-        with suppress(EosLogError):
-            slot = self._store.read(snapshot, refresh=False)
-        if summary is None:
-            prepared = "%s: transactional id %s committed its prepared transaction at slot %s"
-            _logger.info(prepared, self._store.url, name, slot)
-            return
-        _logger.info(
-            "%s: transactional id %s committed %s in %s at slot %s, open for %s ms",
-            self._store.url,
-            name,
-            counted(summary.rows, "row"),
-            counted(summary.files, "file"),
-            slot,
-            summary.duration_ms,
-        )
 
     def _open_for_ms(self) -> int:
         """Return the time since this producer began the transaction (ms)."""
@@ -809,9 +757,7 @@ class Producer:
 
         self._guarded(abort)
         if is_known:
-            # As for a commit: the transaction is aborted, whatever a handler of the application raises.
-            with suppress(Exception):
-                _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
+            self._log.aborted()
 
     def _enter(self, phase: ProducerPhase, call: str) -> None:
         """Enter the phase of a call that ends the transaction.
@@ -872,20 +818,14 @@ class Producer:
                 # No close(): other threads of the program may still write.
                 self._calls.at_exit(timeout_ms, self._flush)
             except Exception as error:  # the exit must continue, whatever fails here
-                _logger.info("%s: the flush at exit failed: %s", self._store.url, error)
+                self._log.exit_flush_failed(error)
 
     def _warn_at_exit(self) -> None:
-        """Log how many rows are lost at interpreter exit."""
-        if not self._home.is_this:
-            return
-        rows = self._sender.waiting_rows
-        if self.transactional_id is not None:
-            rows += self._sender.numbers.rows
-            why = f"The transaction of {self.transactional_id!r} was not committed: call commit_transaction()"
-        else:
-            why = "They were not acknowledged: call flush() or close()"
-        if rows:
-            _logger.warning("%s: the process exits, rows lost: %d. %s before the exit.", self._store.url, rows, why)
+        """Warn of the rows that are lost at interpreter exit."""
+        if self._home.is_this:
+            rows = self._sender.waiting_rows if self.transactional_id is None else self._sender.transaction_rows
+            if rows:
+                self._log.rows_lost_at_exit(rows)
 
     def _finish(self) -> None:
         phase = self._lifecycle.phase
@@ -968,40 +908,19 @@ class Producer:
         except EosLogError as error:
             self._log_phase()
             if self._lifecycle.has_failed and not had_failed:
-                # The caller gets this error, whatever a handler of the application raises.
-                with suppress(Exception):
-                    self._log_failure(error)
+                self._log.failed(error, is_fatal=self._lifecycle.phase is ProducerPhase.FATAL_ERROR)
             self._tell()
             raise
         self._log_phase()
         self._tell()
         return answer
 
-    @property
-    def _name(self) -> str:
-        """The name of this producer in log lines."""
-        if self.transactional_id is None:
-            return f"producer id {self.producer_id}"
-        return f"transactional id {quoted(self.transactional_id)}"
-
     def _log_phase(self) -> None:
         phase, before = self._lifecycle.phase, self._logged_phase
         if phase is before:
             return
         self._logged_phase = phase
-        if _logger.isEnabledFor(logging.DEBUG):
-            with suppress(Exception):
-                _logger.debug("%s: %s: %s -> %s", self._store.url, self._name, before.value, phase.value)
-
-    def _log_failure(self, error: EosLogError) -> None:
-        """Log the error that ended the transaction or the producer."""
-        # Messages of other errors may have values of rows.
-        is_plain = isinstance(error, ApplicationRecoverableError | InvalidProducerEpoch | TransactionAborted)
-        reason = str(error) if is_plain else type(error).__name__
-        if self._lifecycle.phase is ProducerPhase.FATAL_ERROR:
-            _logger.warning("%s: %s cannot continue, close the producer: %s", self._store.url, self._name, reason)
-        else:
-            _logger.warning("%s: %s must abort its transaction: %s", self._store.url, self._name, reason)
+        self._log.phase_changed(before, phase)
 
     def _repeated(self, step: Callable[[], T]) -> T:
         try:

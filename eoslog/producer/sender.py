@@ -286,6 +286,11 @@ class Sender:
         return self._accumulator.row_count + sum(batch.record_count for batch in self._in_flight.batches)
 
     @property
+    def transaction_rows(self) -> int:
+        """The number of rows that were sent in the open transaction."""
+        return self.waiting_rows + self.numbers.rows
+
+    @property
     def is_watched(self) -> bool:
         """True if a callback or a thread waits for the outcome of rows."""
         return self._accumulator.awaited.is_watched or self._in_flight.awaited.is_watched

@@ -59,6 +59,11 @@ class TransactionManager:
         self._may_be_known = False
 
     @property
+    def producer_id(self) -> int:
+        """The producer id; -1 without an identity."""
+        return -1 if self.identity is None else self.identity.producer_id
+
+    @property
     def has_offsets(self) -> bool:
         return bool(self._offsets)
 

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from eoslog.errors import (
@@ -156,7 +157,7 @@ class Log(Generic[S]):
         Like each call of this class, it runs to its end in a thread of the library: an interrupt leaves no lock locked
         and no record half folded, and a signal handler can make calls of its own.
         """
-        return self.environment.uninterrupted(lambda: self.replica.read(function, refresh=refresh))
+        return self.environment.uninterrupted(partial(self.replica.read, function, refresh=refresh))
 
     def append(
         self,
@@ -180,7 +181,7 @@ class Log(Generic[S]):
             StoreUnavailable: the time was up, and nothing was appended.
             The error with which the newest state refuses the request.
         """
-        return self.environment.uninterrupted(lambda: self._append(request, timeout_ms, attempts or AppendAttempts()))
+        return self.environment.uninterrupted(partial(self._append, request, timeout_ms, attempts or AppendAttempts()))
 
     def _append(self, request: Request[T], timeout_ms: int | None, attempts: AppendAttempts) -> T:
         name = getattr(request, "name", type(request).__name__.lstrip("_"))
@@ -220,7 +221,7 @@ class Log(Generic[S]):
         Raises:
             CommitStateUnknown, StoreUnavailable: as ``append``. The requests may have been appended.
         """
-        self.environment.uninterrupted(lambda: self._append_for_others(messages))
+        self.environment.uninterrupted(partial(self._append_for_others, messages))
 
     def _append_for_others(self, messages: Sequence[Message]) -> None:
         proposal = Proposal(OthersMessages(messages))
@@ -249,7 +250,7 @@ class Log(Generic[S]):
             The error of the request, if another process has created the log in the meantime.
         """
         proposal = Proposal(request, creates_log=True)
-        self.environment.uninterrupted(lambda: self.appender.settle(proposal))
+        self.environment.uninterrupted(partial(self.appender.settle, proposal))
         proposal.result()
 
     def resolve(self, slot: int, append_id: str, *, timeout_ms: int | None = None) -> bool:
@@ -279,7 +280,7 @@ class Log(Generic[S]):
             RetriableError, StoreAccessDenied, NotAStore
             CorruptRecord, UnsupportedFormat: the log around the slot cannot be read; call again.
         """
-        return self.environment.uninterrupted(lambda: self._winner(slot, timeout_ms))
+        return self.environment.uninterrupted(partial(self._winner, slot, timeout_ms))
 
     def _winner(self, slot: int, timeout_ms: int | None) -> str:
         deadline_ms = self._deadline(timeout_ms)

@@ -89,12 +89,11 @@ class Environment:
         """
         start_thread(work, "eoslog-background")
 
-    def uninterrupted(self, step: Callable[[], T]) -> T:
-        """Run a step to its end, and return its answer or raise its error.
+    uninterrupted = staticmethod(run_to_its_end)
+    """Runs a step to its end, and returns its answer or raises its error.
 
-        An exception from outside, such as Ctrl-C, ends only the wait of the caller (``library_threads``).
-        """
-        return run_to_its_end(step)
+    An exception from outside, such as Ctrl-C, ends only the wait of the caller (``library_threads``).
+    """
 
 
 def host_time_ms() -> int:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
 from eoslog.state import expiry as group_deletion
 from eoslog.state import group_members as members
-from eoslog.state import groups, partitions, prepared, producer_ids, topics, transactions
+from eoslog.state import groups, partitions, prepared, producer_ids, topics, transaction_ends, transactions
 from eoslog.state.draft import AddedColumns, Draft
 from eoslog.state.entries import ENTRY, Entry, StoreCreated
 from eoslog.state.expiry import drop_pending_deletions, expire, move_horizon
@@ -56,7 +56,7 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
     "batch": transactions.apply_batch,
     "add_to_transaction": transactions.apply_addition,
     "prepare": prepared.apply_prepare,
-    "end": transactions.apply_end,
+    "end": transaction_ends.apply_end,
     "offsets": _commit_offsets,
     "group": members.change_group,
     "delete_offsets": group_deletion.delete_offsets,
@@ -144,7 +144,7 @@ def fold(state: StoreState, slot: int, entries: Sequence[object], added_columns:
                 )
     except (UnsupportedFormat, MemoryError, RecursionError):  # the fault of this process, not of the record
         raise
-    except (EosLogError, DuplicateBatch, transactions.EndRepeated, prepared.PrepareRepeated) as error:
+    except (EosLogError, DuplicateBatch, transaction_ends.EndRepeated, prepared.PrepareRepeated) as error:
         return str(error)
     except Exception as error:  # the fold is total: no content of a slot may stop a reader
         return f"{type(error).__name__}: {error}"

@@ -38,6 +38,7 @@ from eoslog.state.producer_ids import (
 )
 from eoslog.state.shared_entries import is_shareable_end
 from eoslog.state.store_state import Transaction, TransactionState
+from eoslog.state.transaction_ends import EndRepeated, check_end
 from eoslog.state.transaction_entries import (
     AddedToTransaction,
     ApplicationVersion,
@@ -48,11 +49,7 @@ from eoslog.state.transaction_entries import (
     TransactionEnded,
     TransactionPrepared,
 )
-from eoslog.state.transactions import (
-    EndRepeated,
-    check_end,
-    overdue_transactions,
-)
+from eoslog.state.transactions import overdue_transactions
 from eoslog.wording import none_named
 
 _MOST_ABORTED_A_RECORD = 100

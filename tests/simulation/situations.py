@@ -17,7 +17,7 @@ from eoslog.log.record_put import PutResult, RecordPut
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slots import slot_path
-from eoslog.state import prepared, transactions
+from eoslog.state import prepared, transaction_ends, transactions
 from eoslog.state import state_machine as machine
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Entry
@@ -69,7 +69,7 @@ def counted(world: World) -> Iterator[None]:
 
 def _count_expired_uploads(world: World, patch: pytest.MonkeyPatch) -> None:
     # Entries of producers only: maintenance meets its own old files in every history.
-    for module in (prepared, transactions):
+    for module in (prepared, transaction_ends, transactions):
         original = module.check_upload
 
         def check_upload(state: Any, upload_ms: int, original: Callable[[Any, int], None] = original) -> None:

@@ -10,7 +10,7 @@ from eoslog.errors import EosLogError
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.state import append_requests, partitions, producer_ids, sequences, transactions
+from eoslog.state import append_requests, partitions, producer_ids, sequences, transaction_ends
 from eoslog.state.append_requests import AppendBatches
 from eoslog.state.draft import Draft
 from eoslog.state.partition_state import ProducerState
@@ -87,8 +87,8 @@ def epoch_not_raised_by_the_end() -> Iterator[None]:
         return ProducerState(producer_id, marker_epoch, (), timestamp, -1)
 
     with (
-        method(transactions, "next_identity", same),
-        method(transactions, "marker_epoch", lambda transaction: transaction.producer_epoch),
+        method(transaction_ends, "next_identity", same),
+        method(transaction_ends, "marker_epoch", lambda transaction: transaction.producer_epoch),
         instead_of(with_marker, marker),
     ):
         yield
@@ -139,7 +139,7 @@ def fencing_left_to_markers() -> Iterator[None]:
 @mutation(ZOMBIES)
 def end_not_fenced() -> Iterator[None]:
     """An end is not checked against its id's epoch: a zombie's commit takes its successor's rows with it."""
-    original = transactions.check_end
+    original = transaction_ends.check_end
 
     def unchecked(draft: Draft, entry: Any) -> Transaction:
         held = draft.transactions[entry.transactional_id]

@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.format import checkpoint_codec
-from eoslog.state import append_requests, pending_offsets, shared_entries, transaction_requests, transactions
+from eoslog.state import (
+    append_requests,
+    pending_offsets,
+    shared_entries,
+    transaction_ends,
+    transaction_requests,
+    transactions,
+)
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_OFFSET, ProducerState
@@ -15,8 +22,8 @@ from eoslog.state.partitions import append_marker
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import with_marker
 from eoslog.state.store_state import LastCommit, Transaction, TransactionState
+from eoslog.state.transaction_ends import EndRepeated
 from eoslog.state.transaction_entries import TransactionEnded
-from eoslog.state.transactions import EndRepeated
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 
 VERSION_1 = "unit/state/test_transaction_version_1.py::"
@@ -26,7 +33,7 @@ PENDING = "unit/state/test_pending_offsets.py::"
 @mutation(unit_test=VERSION_1 + "test_an_end_of_the_current_identity_is_answered_as_in_kafkas_table")
 def epoch_raised_under_version_1() -> Iterator[None]:
     """An end of transaction version 1 raises the epoch: its client does not learn of it, and is fenced."""
-    original = transactions._planned
+    original = transaction_ends._planned
 
     def planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         found = original(draft, entry)
@@ -34,7 +41,7 @@ def epoch_raised_under_version_1() -> Iterator[None]:
             return found
         return found.model_copy(update={"next_producer_epoch": entry.producer_epoch + 1})
 
-    with method(transactions, "_planned", planned):
+    with method(transaction_ends, "_planned", planned):
         yield
 
 
@@ -68,7 +75,7 @@ def batches_forgotten_at_each_marker() -> Iterator[None]:
 @mutation(unit_test=VERSION_1 + "test_an_end_of_the_current_identity_is_answered_as_in_kafkas_table")
 def end_repeated_whatever_was_done() -> Iterator[None]:
     """Each end of a transaction at rest passes for a repetition: a commit of what was aborted is told as done."""
-    original = transactions._check_end_with_epoch_kept
+    original = transaction_ends._check_end_with_epoch_kept
 
     def check(
         transaction: Transaction, current: ProducerIdentity, wanted: ProducerIdentity, outcome: str
@@ -77,7 +84,7 @@ def end_repeated_whatever_was_done() -> Iterator[None]:
             raise EndRepeated(current)
         return original(transaction, current, wanted, outcome)
 
-    with method(transactions, "_check_end_with_epoch_kept", check):
+    with method(transaction_ends, "_check_end_with_epoch_kept", check):
         yield
 
 
@@ -87,7 +94,7 @@ def end_repeated_whatever_was_done() -> Iterator[None]:
 )
 def identity_before_kept_by_version_1() -> Iterator[None]:
     """An end that keeps the epoch leaves an identity before it: a fenced holder is told that its commit was done."""
-    original = transactions._ended
+    original = transaction_ends._ended
 
     def ended(
         draft: Draft, transaction: Transaction, entry: TransactionEnded, last_commit: LastCommit | None
@@ -95,7 +102,7 @@ def identity_before_kept_by_version_1() -> Iterator[None]:
         after = original(draft, transaction, entry, last_commit)
         return replace(after, last_producer_epoch=entry.producer_epoch)
 
-    with method(transactions, "_ended", ended):
+    with method(transaction_ends, "_ended", ended):
         yield
 
 
@@ -128,7 +135,7 @@ def every_end_shared() -> Iterator[None]:
 @mutation(unit_test=PENDING + "test_offsets_of_an_aborted_transaction_never_count")
 def added_offsets_committed_by_an_abort() -> Iterator[None]:
     """An abort commits the offsets that were added to its transaction: the input of the transaction is lost."""
-    original = transactions._ended
+    original = transaction_ends._ended
 
     def ended(
         draft: Draft, transaction: Transaction, entry: TransactionEnded, last_commit: LastCommit | None
@@ -136,7 +143,7 @@ def added_offsets_committed_by_an_abort() -> Iterator[None]:
         pending_offsets.commit_added_offsets(draft, transaction)
         return original(draft, transaction, entry, last_commit)
 
-    with method(transactions, "_ended", ended):
+    with method(transaction_ends, "_ended", ended):
         yield
 
 

@@ -12,7 +12,7 @@ from eoslog.producer.sender import InFlightBatches
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.positions import with_added
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state import expiry, groups, producer_ids, transaction_requests, transactions
+from eoslog.state import expiry, groups, producer_ids, transaction_ends, transaction_requests
 from eoslog.state import group_members as members
 from eoslog.state.application_versions import check_application_version, last_version
 from eoslog.state.draft import AppendEntry, Draft
@@ -42,13 +42,13 @@ JOBS = Focus(("job0", "job0"), {"death": 0.02, "pause": 0.05}, steps=500)
 def marker_in_one_partition_only() -> Iterator[None]:
     """A transaction's end places its marker in one partition: the others stay undecided for ever."""
 
-    original = transactions._planned
+    original = transaction_ends._planned
 
     def planned(draft: Draft, entry: Any) -> Any:
         found = original(draft, entry)
         return found.model_copy(update={"markers": found.markers[:1]})
 
-    with method(transactions, "_planned", planned):
+    with method(transaction_ends, "_planned", planned):
         yield
 
 

@@ -18,9 +18,9 @@ from eoslog.state.entries import Entry, HorizonMoved, LogStartMoved, TopicCreate
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.state.state_machine import encode_entry
+from eoslog.state.transaction_ends import EndRepeated
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
 from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
-from eoslog.state.transactions import EndRepeated
 from tests.unit.state.histories import TOPIC_ID, History, in_record, joining, offsets_of, planned_expiry, topic_created
 
 MACHINE = StoreMachine()

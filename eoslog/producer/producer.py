@@ -494,7 +494,7 @@ class Producer:
 
     def _flush_rows(self) -> None:
         self._deliver(self._sender.flush)
-        if self.transactional_id is None and not self._sender.waiting_rows:
+        if self.transactional_id is None and not self._sender.has_waiting_rows:
             # A callback may have sent rows during the flush: then they wait for the exit flush. A transactional
             # producer stays registered, because its flushed rows are lost unless the transaction commits.
             exit_flush.discard(self)
@@ -507,7 +507,7 @@ class Producer:
     def _flush_in_background(self, call: Call) -> bool:
         """Write the waiting rows. Return True if rows still wait. The next call raises an error of this flush."""
         # In other phases a call of the user writes the rows, or has given them up.
-        has_rows = self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
+        has_rows = self._lifecycle.phase is self._phase_of_sends and self._sender.has_waiting_rows
         if not self._home.is_this or not (has_rows or self._sender.has_untold):
             return False
         try:
@@ -525,7 +525,7 @@ class Producer:
             self._log.background_flush_failed(error)
         finally:
             self._calls.end(call)
-        return self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
+        return self._lifecycle.phase is self._phase_of_sends and self._sender.has_waiting_rows
 
     @producer_call
     def send_offsets_to_transaction(
@@ -902,12 +902,12 @@ class Producer:
         log is such code, too.
         """
         self._log_phase()
-        had_failed = self._lifecycle.has_failed
+        before = self._lifecycle.phase
         try:
             answer = self._calls.exclusive.run(partial(self._repeated, step))
         except EosLogError as error:
             self._log_phase()
-            if self._lifecycle.has_failed and not had_failed:
+            if self._lifecycle.has_failed and self._lifecycle.phase is not before:
                 self._log.failed(error, is_fatal=self._lifecycle.phase is ProducerPhase.FATAL_ERROR)
             self._tell()
             raise

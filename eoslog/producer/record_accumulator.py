@@ -58,6 +58,11 @@ class RecordAccumulator:
         """A lower bound of the time at which the upload of the first file began (ms by the store's clock)."""
 
     @property
+    def has_rows(self) -> bool:
+        """True if rows are collected or uploaded, but not yet in flight."""
+        return bool(self.files or self._writer.buffered_rows or any(each.rows for each in self._records.values()))
+
+    @property
     def row_count(self) -> int:
         """The number of rows that are collected or uploaded, but not yet in flight."""
         collected = sum(len(records.rows) for records in self._records.values()) + self._writer.buffered_rows

@@ -281,6 +281,11 @@ class Sender:
         return self.has_appended or bool(self._in_flight)
 
     @property
+    def has_waiting_rows(self) -> bool:
+        """True if rows were sent that are not known to be in the log."""
+        return bool(self._in_flight) or self._accumulator.has_rows
+
+    @property
     def waiting_rows(self) -> int:
         """The number of rows that were sent and are not known to be in the log."""
         return self._accumulator.row_count + sum(batch.record_count for batch in self._in_flight.batches)

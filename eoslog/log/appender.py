@@ -57,16 +57,18 @@ class Appender(Generic[S]):
         self._put = RecordPut(store, environment, replica, conditional_append)
         self._errors = AppendErrors(store.url, replica, conditional_append)
 
-    def settle(self, proposal: Proposal) -> None:
-        """Append a proposal, or let another thread or process append it. Return when the proposal has its outcome.
+    def append(self, proposal: Proposal) -> Any:
+        """Append a proposal, or let another thread or process append it. Return its answer.
 
         Raises:
-            CommitStateUnknown: another process may still append it.
+            CommitStateUnknown: the record may have landed, or another process may still append it.
             StoreUnavailable: its deadline passed, and nothing was appended.
+            The error with which the newest state refuses the proposal.
         """
         if not self._queue.settle(proposal):
             # An interrupted leader may have sent the proposal before it was queued again.
             raise self._errors.unsettled(proposal)
+        return proposal.result()
 
     def _append_all(self, given: list[Proposal]) -> None:
         for proposal in given:

@@ -189,8 +189,7 @@ class Log(Generic[S]):
             proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts, span=span)
             tried = len(attempts.puts)
             try:
-                self.appender.settle(proposal)
-                answer: T = proposal.result()
+                answer: T = self.appender.append(proposal)
             finally:
                 if span is not None:
                     self._describe_append(proposal, len(attempts.puts) - tried)
@@ -225,8 +224,7 @@ class Log(Generic[S]):
 
     def _append_for_others(self, messages: Sequence[Message]) -> None:
         proposal = Proposal(OthersMessages(messages))
-        self.appender.settle(proposal)
-        proposal.result()
+        self.appender.append(proposal)
         self._checkpointing.run_if_due(self.replica, has_put=proposal.slot is not None)
 
     def announce(self, announcement: OwnService) -> None:
@@ -235,13 +233,7 @@ class Log(Generic[S]):
         The first one is put at once. If the log announces another service, the record repeats that announcement.
         """
         self.appender.announcements.own_service = announcement
-
-        def put() -> None:
-            proposal = Proposal(SlotFence())
-            self.appender.settle(proposal)
-            proposal.result()
-
-        self.environment.uninterrupted(put)
+        self.environment.uninterrupted(partial(self.appender.append, Proposal(SlotFence())))
 
     def create(self, request: Request[object]) -> None:
         """Write slot 0 of a log that does not exist yet.
@@ -249,9 +241,7 @@ class Log(Generic[S]):
         Raises:
             The error of the request, if another process has created the log in the meantime.
         """
-        proposal = Proposal(request, creates_log=True)
-        self.environment.uninterrupted(partial(self.appender.settle, proposal))
-        proposal.result()
+        self.environment.uninterrupted(partial(self.appender.append, Proposal(request, creates_log=True)))
 
     def resolve(self, slot: int, append_id: str, *, timeout_ms: int | None = None) -> bool:
         """Return True if the append that raised ``CommitStateUnknown`` has landed.
@@ -285,9 +275,7 @@ class Log(Generic[S]):
     def _winner(self, slot: int, timeout_ms: int | None) -> str:
         deadline_ms = self._deadline(timeout_ms)
         if self.replica.slot < slot and self.read(lambda state, newest: newest) < slot:
-            fence = Proposal(SlotFence(), deadline_ms=deadline_ms)
-            self.appender.settle(fence)
-            fence.result()
+            self.appender.append(Proposal(SlotFence(), deadline_ms=deadline_ms))
         try:
             append_id = self._conditional_append.append_id_of(slot, deadline_ms)
             why = "has been deleted since"
@@ -355,10 +343,8 @@ class Log(Generic[S]):
         entry = CheckpointEntry(
             reference=reference, upload_ms=upload_ms, shares_with=shared.slot if shared is not None and shares else None
         )
-        proposal = Proposal(OwnCheckpoint(entry, root))
-        self.appender.settle(proposal)
         try:
-            proposal.result()
+            self.appender.append(Proposal(OwnCheckpoint(entry, root)))
         except InvalidEntry:
             newest = self.replica.checkpoint
             if newest is None or newest.slot < slot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -256,8 +257,7 @@ def finish(
     reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, append_id, shared)
     proposal = Proposal(OwnCheckpoint(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
     try:
-        log.appender.settle(proposal)
-        proposal.result()
+        log.appender.append(proposal)
     except InvalidEntry:
         return
 
@@ -295,13 +295,14 @@ def test_a_process_that_put_no_record_leaves_the_checkpoint_to_the_one_that_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created(checkpoint_slots=2)
-    settle = log.appender.settle
+    append = log.appender.append
 
-    def by_another(proposal: Proposal) -> None:
-        settle(proposal)
+    def by_another(proposal: Proposal) -> Any:
+        answer = append(proposal)
         proposal.has_landed = True
+        return answer
 
-    monkeypatch.setattr(log.appender, "settle", by_another)
+    monkeypatch.setattr(log.appender, "append", by_another)
 
     assert attempts_of(log, 9, monkeypatch) == [8, 9, 10]  # It is overdue: the other process may be dead.
 

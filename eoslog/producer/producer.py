@@ -249,6 +249,7 @@ class Producer:
         if self._untold("init_transactions()", keep_prepared) is not None:
             return
         self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
+        self._log_phase()
 
         def initialize() -> InitAnswer:
             answer = self._requests.initialize(keep_prepared=keep_prepared)
@@ -769,6 +770,7 @@ class Producer:
             self._lifecycle.enter(phase, call)
         except IllegalState as error:
             raise self._calls.explained(error) from None
+        self._log_phase()
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and close. An open transaction is aborted, unless it is prepared.
@@ -901,7 +903,6 @@ class Producer:
         The step calls no code of the application. Afterwards, callbacks of rows run in this thread. A handler of the
         log is such code, too.
         """
-        self._log_phase()
         before = self._lifecycle.phase
         try:
             answer = self._calls.exclusive.run(partial(self._repeated, step))

@@ -26,10 +26,11 @@ from eoslog.log.checkpoint import write_checkpoint
 from eoslog.log.replica import LogConfig
 from eoslog.log.slots import SlotRecord, encode_line, slot_of, slot_path
 from eoslog.session.store_machine import StoreMachine
+from eoslog.state.end_requests import TransactionContent, end_request
 from eoslog.state.entries import Entry
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, TransactionEnded
-from eoslog.state.transaction_requests import InitProducerId, TransactionContent, end_request
+from eoslog.state.transaction_requests import InitProducerId
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound, StoredObject

@@ -22,11 +22,12 @@ from eoslog import Store, TopicConfig
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.draft import Draft
+from eoslog.state.end_requests import end_request
 from eoslog.state.entries import Entry, TopicCreated, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import InitProducerId, end_request
+from eoslog.state.transaction_requests import InitProducerId
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import PutOutcome, StoredObject

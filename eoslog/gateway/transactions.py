@@ -29,13 +29,14 @@ from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.protocol import ApiKey, Request, milliseconds
 from eoslog.producer.producer_batches import new_producer
 from eoslog.session.session import Session
+from eoslog.state.end_requests import EndTransaction, end_request
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import check_id
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import AddedToTransaction, TransactionPartition
-from eoslog.state.transaction_requests import AddToTransaction, EndTransaction, InitProducerId, end_request
+from eoslog.state.transaction_requests import AddToTransaction, InitProducerId
 
 _FIRST_WITH_PRODUCER_FENCED = {
     ApiKey.INIT_PRODUCER_ID: 4,

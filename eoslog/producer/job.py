@@ -29,12 +29,12 @@ from eoslog.state.application_versions import (
     starts_anew,
 )
 from eoslog.state.draft import Draft
+from eoslog.state.end_requests import TransactionContent
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.jobs import CommitJob, TakeOverJob, check_task_count
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, QueryVersion
-from eoslog.state.transaction_requests import TransactionContent
 from eoslog.storage.process import HomeProcess
 
 _ATTEMPTS = 3

@@ -23,12 +23,12 @@ from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.session import Session, check_partition, find_topic, has_topic
 from eoslog.session.time_limits import TimeLimits
 from eoslog.state.append_requests import AppendBatches, AppendedRows, DuplicateRows
+from eoslog.state.end_requests import TransactionContent
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import sequence_after
 from eoslog.state.store_state import Topic
 from eoslog.state.transaction_entries import BatchAppended, CommitSummary, StagedBatch, WrittenRows
-from eoslog.state.transaction_requests import TransactionContent
 from eoslog.storage import tracing
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess

@@ -10,20 +10,12 @@ from functools import cache
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.positions import with_added
 from eoslog.session.session import Session
+from eoslog.state.end_requests import NO_CONTENT, EndTransaction, TransactionContent, end_request, prepare_request
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.groups import has_members, is_from_outside
 from eoslog.state.prepared import check_prepared_timeout
 from eoslog.state.producer_ids import ProducerIdentity, check_timeout, raised_epoch
-from eoslog.state.transaction_requests import (
-    NO_CONTENT,
-    EndTransaction,
-    InitAnswer,
-    InitProducerId,
-    PrepareTransaction,
-    TransactionContent,
-    end_request,
-    prepare_request,
-)
+from eoslog.state.transaction_requests import InitAnswer, InitProducerId, PrepareTransaction
 
 _logger = logging.getLogger(__name__)
 

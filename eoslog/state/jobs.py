@@ -17,13 +17,14 @@ from eoslog.state.application_versions import (
     starts_anew,
 )
 from eoslog.state.draft import Draft
+from eoslog.state.end_requests import TransactionContent, end_request
 from eoslog.state.entries import LogStartMoved
 from eoslog.state.features import STARTS_ANEW_AFTER, need_feature
 from eoslog.state.partitions import topic_of
-from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, MAX_TASKS, ProducerIdentity
+from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, MAX_TASKS, ProducerIdentity, current_identity
 from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProducerId, TransactionContent, end_request
+from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProducerId
 
 
 def check_task_count(count: int) -> None:
@@ -135,7 +136,7 @@ class CommitJob:
             # The answer to an earlier attempt was lost. Without a version only the owner tells that the job is done.
             if work is None and is_committed:
                 return transaction.last_slot
-            identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+            identity = current_identity(transaction)
         else:
             identity = _take_over(draft, self.job_id, self.owner, self.time_ms)
         if work is not None and work.starts_anew_after is not None:

@@ -16,7 +16,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.groups import check_offsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partitions import check_file_place, check_shared, check_upload, topic_and_partition
-from eoslog.state.producer_ids import ProducerIdentity, check_identity, prepared_identity
+from eoslog.state.producer_ids import ProducerIdentity, check_identity, current_identity, prepared_identity
 from eoslog.state.sequences import MAX_EPOCH
 from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import StagedBatch, TransactionEnded, TransactionPrepared
@@ -175,7 +175,7 @@ def with_prepared_summary(draft: Draft, entry: TransactionEnded) -> TransactionE
 
 def open_identity(transaction: Transaction) -> ProducerIdentity:
     """Return the identity of the rows of the transaction that is open or about to begin."""
-    return prepared_identity(transaction) or ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    return prepared_identity(transaction) or current_identity(transaction)
 
 
 def marker_epoch(transaction: Transaction) -> int:

@@ -185,7 +185,7 @@ def check_expected(
     # If the transactional id has expired, nobody can have taken it over, and the producer starts again.
     if expected is None or transaction is None:
         return None
-    current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    current = current_identity(transaction)
     if expected == current:
         return None
     if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
@@ -288,6 +288,11 @@ def _keeps(transaction: Transaction, entry: ProducerInitialized) -> bool:
     return entry.keep_prepared and transaction.prepared is not None
 
 
+def current_identity(transaction: Transaction) -> ProducerIdentity:
+    """Return the identity of the producer that holds a transactional id."""
+    return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+
+
 def prepared_identity(transaction: Transaction) -> ProducerIdentity | None:
     """Return the identity that names the prepared transaction; None without one. Its holder may have a later one."""
     prepared = transaction.prepared
@@ -341,7 +346,7 @@ def check_identity(state: StoreState | Draft, transactional_id: str, identity: P
     transaction = state.transactions.get(transactional_id)
     if transaction is None:
         raise InvalidProducerIdMapping(f"transactional id {transactional_id!r} is unknown or has expired")
-    current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    current = current_identity(transaction)
     if identity == current:
         return transaction
     known_ids = (transaction.producer_id, transaction.previous_producer_id)

@@ -41,6 +41,7 @@ from eoslog.state.prepared import (
 )
 from eoslog.state.producer_ids import (
     ProducerIdentity,
+    current_identity,
     forget_producer_ids,
     identities_before,
     next_identity,
@@ -86,7 +87,7 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
     transaction = draft.transactions.get(entry.transactional_id)
     if transaction is None:
         raise InvalidProducerIdMapping(f"transactional id {entry.transactional_id!r} is unknown or has expired")
-    current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    current = current_identity(transaction)
     wanted = ProducerIdentity(entry.producer_id, entry.producer_epoch)
     if transaction.owner != entry.owner:
         raise ProducerFenced(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eoslog.errors import (
+    ConcurrentTransactions,
     InvalidEntry,
     InvalidTxnState,
 )
@@ -170,6 +171,24 @@ def transit(transaction: Transaction, *states: TransactionState) -> TransactionS
             )
         current = state
     return current
+
+
+def check_start(transaction: Transaction, start_slot: int | None) -> None:
+    """Check that a transaction, if it is open, began in this slot. With None it may have begun in any slot.
+
+    Raises:
+        ConcurrentTransactions: it began in another slot. The request may belong to an earlier transaction, or its
+            process may have known an older state. A client that still waits for its answer repeats it.
+    """
+    if (
+        start_slot is not None
+        and transaction.state is TransactionState.ONGOING
+        and transaction.start_slot != start_slot
+    ):
+        raise ConcurrentTransactions(
+            f"transactional id {transaction.transactional_id!r}: another transaction than the request means is open "
+            "now. Repeat the request"
+        )
 
 
 def overdue_transactions(state: StoreState | Draft, now_ms: int) -> list[Transaction]:

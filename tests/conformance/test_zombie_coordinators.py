@@ -10,11 +10,12 @@ from eoslog.errors import OffsetOutOfRange
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
+from eoslog.state.end_requests import end_request
 from eoslog.state.entries import Entry, LogStartMoved
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import StoreState, TransactionState
-from eoslog.state.transaction_requests import AbortOverdueTransactions, end_request
+from eoslog.state.transaction_requests import AbortOverdueTransactions
 from eoslog.store import Store
 from tests.unit.state.answers import is_inert, reloaded
 from tests.unit.state.histories import TOPIC_ID, History, new_draft, planned_expiry

@@ -12,11 +12,11 @@ from eoslog.errors import Replayed
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.producer.producer import Producer
+from eoslog.state.end_requests import TransactionContent
 from eoslog.state.jobs import CommitJob
 from eoslog.state.names import TopicPartition
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
-from eoslog.state.transaction_requests import TransactionContent
 from eoslog.store import Store
 from tests.requests import Applying
 from tests.simulation.ledger import Ledger, Outcome, Work

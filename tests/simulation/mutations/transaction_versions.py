@@ -12,7 +12,6 @@ from eoslog.state import (
     pending_offsets,
     shared_entries,
     transaction_ends,
-    transaction_requests,
     transactions,
 )
 from eoslog.state.draft import Draft
@@ -116,7 +115,7 @@ def added_partitions_not_needed() -> Iterator[None]:
 @mutation(unit_test=VERSION_1 + "test_a_late_end_does_not_hit_the_next_transaction")
 def any_begin_taken() -> Iterator[None]:
     """An end is not compared with the slot of its transaction's begin: a late one ends the next transaction."""
-    with method(transaction_requests, "_check_start", lambda transaction, start_slot: None):
+    with instead_of(transactions.check_start, lambda transaction, start_slot: None):
         yield
 
 

@@ -6,9 +6,9 @@ import json
 
 import eoslog
 from eoslog.log.slots import slot_path
+from eoslog.state.end_requests import TransactionContent
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
-from eoslog.state.transaction_requests import TransactionContent
 from tests.requests import Applying
 from tests.unit.cli.command import Command
 from tests.unit.support.transactions import open_transaction

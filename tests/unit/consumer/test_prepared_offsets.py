@@ -6,11 +6,12 @@ import pytest
 
 from eoslog import errors
 from eoslog.session.positions import group_offsets
+from eoslog.state.end_requests import EndTransaction, end_request
 from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_entries import AddedToTransaction
-from eoslog.state.transaction_requests import AddToTransaction, EndTransaction, InitProducerId, end_request
+from eoslog.state.transaction_requests import AddToTransaction, InitProducerId
 from eoslog.store import Store
 from tests.unit.support.transactions import open_transaction
 from tests.unit.support.two_phase import PLACE, begun

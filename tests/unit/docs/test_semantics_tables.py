@@ -12,18 +12,13 @@ from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
 from eoslog.log.machine import Request
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import AppendEntry
+from eoslog.state.end_requests import EndTransaction, end_request, prepare_request
 from eoslog.state.entries import StoreCreated, TopicCreated, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import (
-    EndTransaction,
-    InitProducerId,
-    PrepareTransaction,
-    end_request,
-    prepare_request,
-)
+from eoslog.state.transaction_requests import InitProducerId, PrepareTransaction
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/semantics.md").read_text(encoding="utf-8")
 TOPIC_ID = "0" * 32

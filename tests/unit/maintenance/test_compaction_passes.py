@@ -10,9 +10,9 @@ from eoslog.errors import ProducerFenced
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.end_requests import TransactionContent
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import CommitSummary
-from eoslog.state.transaction_requests import TransactionContent
 from tests.unit.maintenance.compacted_log import DAY_MS, CompactedLog
 from tests.unit.support.paused_processes import At, Died, die
 

@@ -11,11 +11,11 @@ from eoslog.format.segment_index import BATCHES_SCHEMA, encode_segment_index, it
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.end_requests import TransactionContent, end_request, prepare_request
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import StoreState
-from eoslog.state.transaction_requests import TransactionContent, end_request, prepare_request
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from tests.unit.state.histories import History

@@ -14,15 +14,10 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.rows import records_table
 from eoslog.session.heartbeats import Heartbeats
+from eoslog.state.end_requests import TransactionContent, prepare_request
 from eoslog.state.jobs import replace_rows
 from eoslog.state.topics import topic_named
-from eoslog.state.transaction_requests import (
-    ForceTerminateTransaction,
-    InitProducerId,
-    PrepareTransaction,
-    TransactionContent,
-    prepare_request,
-)
+from eoslog.state.transaction_requests import ForceTerminateTransaction, InitProducerId, PrepareTransaction
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectNotFound, StoredObject

@@ -28,11 +28,12 @@ from eoslog.producer.producer_batches import (
     new_producer,
     upload_many,
 )
+from eoslog.state.end_requests import EndTransaction, end_request
 from eoslog.state.entry_fields import LONGEST_STATISTICS, FileReference, SharedPosition, shared_object_path
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import IDS_OF_SLOT, ProducerIdentity
 from eoslog.state.state_machine import encode_entry
-from eoslog.state.transaction_requests import EndTransaction, InitProducerId, end_request
+from eoslog.state.transaction_requests import InitProducerId
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
 from eoslog.verification.findings import Kind

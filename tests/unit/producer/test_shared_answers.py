@@ -9,9 +9,9 @@ import pytest
 
 from eoslog import Store
 from eoslog.state.append_requests import AppendBatches, AppendedRows
+from eoslog.state.end_requests import EndTransaction
 from eoslog.state.names import PartitionId
 from eoslog.state.state_machine import encode_entry
-from eoslog.state.transaction_requests import EndTransaction
 from tests.unit.state.histories import TOPIC_ID, History
 from tests.unit.support.transactions import open_transaction
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eoslog.format.checkpoint_codec import parts, restore
+from eoslog.state.end_requests import EndTransaction, end_request
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import StoreState
-from eoslog.state.transaction_requests import EndTransaction, end_request
 from tests.unit.state.histories import History, fold
 
 

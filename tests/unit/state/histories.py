@@ -15,6 +15,7 @@ from eoslog.format.checked_files import crc32c
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.append_requests import AppendBatches
 from eoslog.state.draft import Draft
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request, prepare_request
 from eoslog.state.entries import (
     Entry,
     Expired,
@@ -50,14 +51,10 @@ from eoslog.state.transaction_requests import (
     AbortOverdueTransactions,
     AbortTransaction,
     AddToTransaction,
-    EndTransaction,
     FenceProducer,
     ForceTerminateTransaction,
     InitProducerId,
     PrepareTransaction,
-    TransactionContent,
-    end_request,
-    prepare_request,
 )
 
 NOW_MS = 1_000_000

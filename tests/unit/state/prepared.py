@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from eoslog.state.end_requests import EndTransaction, end_request, prepare_request
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.state.transaction_requests import EndTransaction, PrepareTransaction, end_request, prepare_request
+from eoslog.state.transaction_requests import PrepareTransaction
 from tests.unit.state.histories import TOPIC_ID, History, with_content
 
 PLACE = PartitionId(TOPIC_ID, 0)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
 from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.state.application_versions import location_name
+from eoslog.state.end_requests import TransactionContent, end_request
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
-from eoslog.state.transaction_requests import TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
 
 SINK = f"t:{TOPIC_ID}"

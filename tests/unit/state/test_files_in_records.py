@@ -7,11 +7,11 @@ import pytest
 from eoslog.errors import InvalidEntry, StagedFilesExpired
 from eoslog.state.append_requests import AppendBatches
 from eoslog.state.draft import Draft
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.entries import HorizonMoved, LogStartMoved
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partitions import LONGEST_EMBEDDED_MS, oldest_needed_record, sealable_end
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
-from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, in_record
 
 

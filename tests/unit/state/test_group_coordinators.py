@@ -22,6 +22,7 @@ from eoslog.errors import (
 from eoslog.format.checkpoint_codec import parts
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import features
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.entries import FeaturesAdded
 from eoslog.state.features import GROUP_COORDINATORS, READER_FEATURES
 from eoslog.state.group_entries import GroupChanged, GroupMember, GroupOffsets, OffsetsCommitted
@@ -31,7 +32,7 @@ from eoslog.state.invariants import broken_in_store
 from eoslog.state.names import PartitionId
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import Group
-from eoslog.state.transaction_requests import AddToTransaction, EndTransaction, TransactionContent, end_request
+from eoslog.state.transaction_requests import AddToTransaction
 from tests.unit.state.histories import (
     NOW_MS,
     OTHER_TOPIC_ID,

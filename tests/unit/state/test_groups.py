@@ -12,10 +12,10 @@ from eoslog.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
 from eoslog.state.groups import committed_offset
 from eoslog.state.names import PartitionId
-from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
 
 PLACE = PartitionId(TOPIC_ID, 0)

@@ -23,6 +23,7 @@ from eoslog.errors import (
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.partition_rows import PARTITIONS_PREFIX
 from eoslog.state.append_requests import AppendBatches
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request, prepare_request
 from eoslog.state.entries import HorizonMoved, LogStartMoved, PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.state.group_entries import GroupDeleted, OffsetsCommitted
 from eoslog.state.group_members import ChangeGroup
@@ -35,16 +36,7 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import Group, StoreState
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import (
-    AbortTransaction,
-    AddToTransaction,
-    EndTransaction,
-    FenceProducer,
-    PrepareTransaction,
-    TransactionContent,
-    end_request,
-    prepare_request,
-)
+from eoslog.state.transaction_requests import AbortTransaction, AddToTransaction, FenceProducer, PrepareTransaction
 from tests.depth import examples
 from tests.unit.state.histories import (
     TOPIC_ID,

@@ -12,13 +12,13 @@ from eoslog.errors import (
     Replayed,
     TransactionalIdNotFound,
 )
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.jobs import CommitJob
 from eoslog.state.producer_ids import IDS_OF_SLOT, LAST_USABLE_EPOCH, MAX_TASKS, ProducerIdentity
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.transaction_entries import CommitSummary
-from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
 
 

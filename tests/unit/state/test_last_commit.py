@@ -6,11 +6,11 @@ from typing import Any
 
 from eoslog.errors import TransactionAborted
 from eoslog.format.checkpoint_codec import parts, restore
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.partition_state import Outcome
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import LastCommit, TopicRows, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, offsets_of
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from eoslog.errors import InvalidEntry, StagedFilesExpired
 from eoslog.state.draft import Draft
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.entries import HorizonMoved, LogStartMoved
 from eoslog.state.entry_fields import FileReference, shared_object_path
 from eoslog.state.partitions import LONGEST_EMBEDDED_MS, LONGEST_UNNAMED_MS, sealable_end
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
-from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, shared
 
 NOW_MS = 10 * LONGEST_UNNAMED_MS

@@ -14,13 +14,13 @@ from eoslog.errors import EosLogError, IllegalGeneration, InvalidEntry, InvalidP
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import producer_ids
 from eoslog.state.append_requests import AppendBatches
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.entries import Entry, HorizonMoved, LogStartMoved, TopicCreated
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.transaction_ends import EndRepeated
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
-from eoslog.state.transaction_requests import EndTransaction, TransactionContent, end_request
 from tests.unit.state.histories import TOPIC_ID, History, in_record, joining, offsets_of, planned_expiry, topic_created
 
 MACHINE = StoreMachine()

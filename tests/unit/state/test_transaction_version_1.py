@@ -22,6 +22,7 @@ from eoslog.format.checkpoint_codec import parts
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import features
 from eoslog.state.append_requests import AppendBatches, AppendedRows, DuplicateRows
+from eoslog.state.end_requests import EndTransaction, end_request
 from eoslog.state.features import READER_FEATURES, TRANSACTION_VERSION
 from eoslog.state.partition_state import Control, Outcome
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
@@ -29,7 +30,7 @@ from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.shared_entries import is_shareable_end
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.transaction_entries import BatchAppended
-from eoslog.state.transaction_requests import EndTransaction, InitProducerId, end_request
+from eoslog.state.transaction_requests import InitProducerId
 from tests.unit.state.answers import batch_refused, end_refused, is_inert, previous, reloaded
 from tests.unit.state.histories import OTHER_TOPIC_ID, History, fold, topic_created
 

@@ -13,19 +13,14 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.state.draft import Draft
+from eoslog.state.end_requests import EndTransaction, TransactionContent, end_request
 from eoslog.state.entries import HorizonMoved
 from eoslog.state.partition_state import Outcome
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
-from eoslog.state.transaction_requests import (
-    AbortOverdueTransactions,
-    EndTransaction,
-    InitProducerId,
-    TransactionContent,
-    end_request,
-)
+from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProducerId
 from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of
 
 

@@ -10,10 +10,11 @@ import eoslog
 from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.slots import slot_path
 from eoslog.read.history import Operation
+from eoslog.state.end_requests import TransactionContent
 from eoslog.state.group_entries import GroupOffset, GroupOffsets
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import AddedToTransaction, ApplicationVersion, CommitSummary
-from eoslog.state.transaction_requests import AddToTransaction, InitProducerId, TransactionContent
+from eoslog.state.transaction_requests import AddToTransaction, InitProducerId
 from eoslog.ui.job_pages import recent_work
 from eoslog.ui.overview_page import commit_rate
 from eoslog.ui.pages import PAGE_SIZE

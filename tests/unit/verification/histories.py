@@ -14,12 +14,12 @@ from eoslog.log.replica import LogConfig
 from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.end_requests import TransactionContent
 from eoslog.state.jobs import CommitJob
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
-from eoslog.state.transaction_requests import TransactionContent
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.verification.findings import Finding

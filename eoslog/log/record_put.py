@@ -151,8 +151,8 @@ class RecordPut(Generic[S]):
         asked = self._store.clock.moment()
         if (
             slot > 0
-            and not replica.is_long_after(record.base.last_check)
             and self._store.is_missing(slot_path(slot - 1))
+            and not replica.is_long_after(record.base.last_check)
         ):
             # No process deletes the newest slot. A record after a missing one would make the store unreadable.
             raise StoreVanished(

@@ -101,7 +101,7 @@ class Replica(LogState[S]):
 
     def must_be_opened(self) -> bool:
         """Return True if this replica is closed or expired."""
-        return not self.is_open or self.is_expired()
+        return self.slot < 0 or self.is_expired()
 
     def is_expired(self) -> bool:
         """Return True if the last freshness check is too old. Then this replica must be opened again."""

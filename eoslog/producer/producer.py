@@ -481,15 +481,15 @@ class Producer:
         self._flush()
 
     def _flush(self) -> None:
-        self._lifecycle.check_not_closed("flush()")
-        if self.transactional_id is None:
-            if self._lifecycle.has_failed:
+        if self._lifecycle.phase is not self._phase_of_sends:
+            self._lifecycle.check_not_closed("flush()")
+            if self.transactional_id is None:
                 # Each call raises the error that ended the producer, so none is left to report.
                 self._calls.unreported = None
                 self._lifecycle.check_not_fatal()
-        elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
-            # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
-            return
+            elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
+                # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
+                return
         self._flush_rows()
         self._calls.raise_unreported()
 
@@ -892,7 +892,7 @@ class Producer:
         self._lifecycle.check_in_transaction(call)
 
     def _deliver(self, step: Callable[[], None]) -> None:
-        """Run a step that writes rows."""
+        """Run a step that may write rows, and complete their futures."""
         self._guarded(step)
         # A callback of a written row may have forked. The child must not continue this call.
         self._home.check("this call")

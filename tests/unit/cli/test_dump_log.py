@@ -203,6 +203,7 @@ def test_a_part_that_is_an_object_is_printed_from_it(
 # A partition
 
 
+@pytest.mark.scenario(164)
 def test_a_partition_is_printed_by_segments_and_from_the_state(command: Command, store: eoslog.Store) -> None:
     text = command.ok("dump-log", "--topic", "t", "--partition", "0")
 
@@ -215,6 +216,12 @@ def test_a_partition_is_printed_by_segments_and_from_the_state(command: Command,
         ("3", "4", "false", "committed"),
         ("5", "5", "true", "committed"),
         ("6", "6", "false", "open"),
+    ]
+    assert [
+        line.partition("endTxnMarker: ")[2].split()[:3] for line in text.splitlines() if "isControl: true" in line
+    ] == [
+        ["ABORT", "coordinatorEpoch:", "0"],
+        ["COMMIT", "coordinatorEpoch:", "0"],
     ]
 
 
@@ -260,6 +267,7 @@ def test_a_damaged_file_of_a_partition_is_told_and_hides_no_other(command: Comma
 # Files
 
 
+@pytest.mark.scenario(164)
 def test_a_transaction_index_is_printed_as_kafka_prints_it(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.txnindex"
     path.write_bytes(encode_transaction_index([AbortedTransaction(1, 0, 10, 11), AbortedTransaction(2, 12, 15, 16)]))
@@ -271,6 +279,7 @@ def test_a_transaction_index_is_printed_as_kafka_prints_it(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.scenario(164)
 def test_a_producer_snapshot_is_printed_as_kafka_prints_it(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000004.snapshot"
     path.write_bytes(
@@ -308,6 +317,7 @@ def test_every_file_of_a_store_is_printed_by_its_name(command: Command, store: e
         assert result.stdout.startswith(f"Dumping {path}\n")
 
 
+@pytest.mark.scenario(164)
 def test_a_corrupt_file_is_an_error_and_the_next_one_is_printed(tmp_path: Path) -> None:
     snapshot, index, data = (tmp_path / name for name in ("a.snapshot", "b.txnindex", "c.parquet"))
     snapshot.write_bytes(encode_producer_snapshot([])[:-1] + b"\x01")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -14,6 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from eoslog.main import cli
+from tests.programs import ran
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -67,13 +65,8 @@ def python_block(with_spark: bool) -> str:
 
 def run_examples(blocks: Sequence[str], directory: Path) -> None:
     """Run Python blocks one after the other, as one program in a directory."""
-    subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        timeout=600,
-        check=True,
-    )
+    status, _, errors = ran("\n".join(blocks), directory=directory)
+    assert status == 0, errors
 
 
 def run_commands(page: Path, directory: Path) -> int:

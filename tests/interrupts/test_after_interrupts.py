@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from eoslog.store import Store
 from tests.interrupts.interruption import Point, TimeLimit, handled, interrupt, points
 from tests.interrupts.test_producer_interrupts import new_store, rows_in
 from tests.interrupts.test_signal_handlers import limited
+from tests.programs import ran
 
 _SLICE = 20
 """How many points of a call the quick tests take."""
@@ -207,7 +206,7 @@ next(suspended)
 def test_a_finalizer_s_call_at_the_end_of_the_interpreter_returns(tmp_path: Any) -> None:
     script = _SUSPENDED.format(path=str(tmp_path / "store"))
 
-    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+    assert ran(script)[0] == 0
 
 
 _ENDS_DURING_A_STEP = """
@@ -226,10 +225,10 @@ Environment().uninterrupted(step)
 
 def test_the_interpreter_waits_for_the_step_of_an_interrupted_call() -> None:
     """A thread that is stopped within Arrow's code would abort the process."""
-    ended = subprocess.run([sys.executable, "-c", _ENDS_DURING_A_STEP], timeout=60, check=False, capture_output=True)
+    _, output, errors = ran(_ENDS_DURING_A_STEP)
 
-    assert ended.stdout == b"the step has ended\n"
-    assert b"KeyboardInterrupt" in ended.stderr
+    assert output == "the step has ended\n"
+    assert "KeyboardInterrupt" in errors
 
 
 @some_and_all

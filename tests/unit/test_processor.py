@@ -7,8 +7,6 @@ import math
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +29,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.format.json_values import row_of_json
+from tests.programs import Program
 from tests.unit.support.groups import coordinate
 from tests.unit.support.transactions import open_transaction
 from tests.unit.support.world import SLOTS, FaultyStore, World
@@ -412,13 +411,12 @@ def test_sigterm_ends_the_run_after_its_transaction_and_the_group_is_left(tmp_pa
     store.admin.create_topic("out")
     with store.producer() as producer:
         producer.send("in", b"0")
-    program = subprocess.Popen([sys.executable, "-c", SIGTERM_PROGRAM, url], stdout=subprocess.PIPE, text=True)
-    assert program.stdout is not None
-    assert program.stdout.readline() == "processing\n"
+    with Program(SIGTERM_PROGRAM, url) as program:
+        assert program.stdout.readline() == b"processing\n"
 
-    os.kill(program.pid, signal.SIGTERM)
+        program.send_signal(signal.SIGTERM)
 
-    assert program.communicate(timeout=60)[0] == "stopped\n"
+        assert program.communicate()[0] == b"stopped\n"
     assert program.returncode == 0
     assert values(store) == [b"1"]
     group = store.admin.describe_consumer_group("g")

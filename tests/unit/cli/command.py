@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from eoslog.main import cli
+from tests.programs import Program
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -41,21 +39,13 @@ class Command:
         return json.loads(self.ok(*arguments, "--json", text=text))
 
     def start(
-        self, *arguments: str, stdout: int = subprocess.PIPE, largest_file: int | None = None
-    ) -> subprocess.Popen[bytes]:
+        self, *arguments: str, stdout: int = subprocess.PIPE, largest_file: int = resource.RLIM_INFINITY
+    ) -> Program:
         """The command as a process of its own, which the caller ends; its files end at ``largest_file`` bytes."""
-
-        def prepare() -> None:
-            # A shell that starts tests in the background has them ignore Ctrl-C.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            if largest_file is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-
-        return subprocess.Popen(
-            [sys.executable, "-m", "eoslog.main", "--store", self.url, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            preexec_fn=prepare,
-        )
+        program = f"""
+import resource
+from eoslog.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, ({largest_file}, {largest_file}))
+main()
+"""
+        return Program(program, "--store", self.url, *arguments, stdout=stdout)

@@ -38,8 +38,8 @@ def test_a_tab_in_a_value_is_visible_on_a_terminal(command: Command, store: eosl
         producer.send("t", b"a\tb\x1b[31m", key=b"k\t1")
     terminal, own = os.openpty()
 
-    process = command.start("console", "consume", "t", *ALL, "--print-key", stdout=own)
-    assert process.wait(60) == 0
+    with command.start("console", "consume", "t", *ALL, "--print-key", stdout=own) as process:
+        assert process.wait() == 0
     os.close(own)
 
     assert os.read(terminal, 100) == rb"k\t1" + b"\t" + rb"a\tb\x1b[31m" + b"\r\n"
@@ -354,25 +354,22 @@ def test_a_closed_pipe_ends_it_quietly_without_losing_unprinted_records(command:
         for _ in range(more_than_a_pipe_holds):
             producer.send("t", b"x" * 100)
 
-    process = command.start("console", "consume", "t", "--from-beginning", "--group", "g")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
+    with command.start("console", "consume", "t", "--from-beginning", "--group", "g") as process:
+        process.stdout.readline()
+        process.stdout.close()
 
-    assert process.stderr.read() == b""
-    assert process.wait(60) == 1
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
     assert command.json("offsets", "t", "--group", "g")[0]["lag"] == more_than_a_pipe_holds
 
 
 def test_ctrl_c_ends_it_quietly(command: Command, store: eoslog.Store) -> None:
     command.ok("console", "produce", "t", text="a\n")
 
-    process = command.start("console", "consume", "t", "--from-beginning")
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    with command.start("console", "consume", "t", "--from-beginning") as process:
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
 
     assert (line, errors, process.returncode) == (b"a\n", b"", 130)
 

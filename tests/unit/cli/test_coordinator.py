@@ -118,13 +118,12 @@ def test_the_daemon_tells_what_it_did_and_ends_when_told_to(
 ) -> None:
     # No other step: whichever appends first aborts the transaction, and tells nothing of it.
     step = "abort-timed-out-transactions"
-    process = command.start("coordinator", "--step", step, "--interval", f"{step}=0.05", "--json")
-    assert process.stdout is not None
-    leave_open(store, "late")
+    with command.start("coordinator", "--step", step, "--interval", f"{step}=0.05", "--json") as process:
+        leave_open(store, "late")
 
-    told = json.loads(next(line for line in process.stdout if b"aborted" in line))
-    process.send_signal(ended_by)
-    _, errors = process.communicate(timeout=60)
+        told = json.loads(next(line for line in process.stdout if b"aborted" in line))
+        process.send_signal(ended_by)
+        _, errors = process.communicate()
 
     assert (told["step"], told["aborted_transactions"]) == ("abort-timed-out-transactions", ["late"])
     assert state_of(command, "late") == "COMPLETE_ABORT"
@@ -135,10 +134,8 @@ def test_the_daemon_tells_what_it_did_and_ends_when_told_to(
 
 def test_the_daemon_tells_of_idle_steps_only_if_asked_to(command: Command, store: eoslog.Store) -> None:
     often = [f"--interval={name}=0.02" for name in ("abort-timed-out-transactions", "seal-segments")]
-    quiet, verbose = (command.start("coordinator", "--json", *often, *more) for more in ((), ("--verbose",)))
-    try:
-        assert quiet.stdout is not None
-        assert verbose.stdout is not None
+    daemon = ("coordinator", "--json", *often)
+    with command.start(*daemon) as quiet, command.start(*daemon, "--verbose") as verbose:
         idle = [json.loads(verbose.stdout.readline())["step"] for _ in range(30)]
         told = []
         for name in ("first", "second"):
@@ -146,10 +143,6 @@ def test_the_daemon_tells_of_idle_steps_only_if_asked_to(command: Command, store
             verbose.wait()
             leave_open(store, name)
             told.append(json.loads(quiet.stdout.readline())["aborted_transactions"])
-    finally:
-        for process in (quiet, verbose):
-            process.kill()
-            process.communicate()
 
     assert set(idle[: len(ALL)]) == set(ALL)
     assert told == [["first"], ["second"]]
@@ -199,8 +192,7 @@ def test_wrong_usage_is_explained(command: Command, store: eoslog.Store, argumen
 
 
 def test_with_append_listen_it_appends_for_writers_until_sigterm(command: Command, store: eoslog.Store) -> None:
-    process = command.start("coordinator", "--step", "vacuum", "--append-listen", "127.0.0.1:0")
-    try:
+    with command.start("coordinator", "--step", "vacuum", "--append-listen", "127.0.0.1:0") as process:
         while store.log.read(lambda state, slot: store.log.replica.append_service) is None:
             time.sleep(0.02)
         producer = open_transaction(store, "tx", staged=True)
@@ -208,9 +200,7 @@ def test_with_append_listen_it_appends_for_writers_until_sigterm(command: Comman
         producer.commit_transaction()
         assert store.log.appender.counts.by_others == 1
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=60)
-    finally:
-        process.kill()
+        _, told = process.communicate()
 
     assert process.returncode == 0
     assert b"listening for writers: 127.0.0.1:" in told

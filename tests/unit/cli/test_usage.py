@@ -371,15 +371,19 @@ def test_a_logged_name_does_not_act_on_the_terminal(command: Command, store: eos
     assert "\u202e" not in result.stderr
 
 
-def test_missing_credentials_of_azure_are_one_line_and_its_library_is_heard_with_verbose() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AZURE_")}
-    environment |= {"AZURE_STORAGE_ACCOUNT": "nobody", "AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential"}
+def test_missing_credentials_of_azure_are_one_line_and_its_library_is_heard_with_verbose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "nobody")
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
 
     def said(*options: str) -> list[str]:
-        words = [sys.executable, "-m", "eoslog.main", "--store", "az://container/prefix", *options, "describe"]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True)
-        assert done.returncode == 1
-        return done.stderr.splitlines()
+        with Command("az://container/prefix").start(*options, "describe") as process:
+            _, errors = process.communicate()
+        assert process.returncode == 1
+        return errors.decode().splitlines()
 
     (only,) = said()
     assert only.startswith("[EOSLOG_STORE_ACCESS_DENIED] az://container/prefix: there are no credentials")

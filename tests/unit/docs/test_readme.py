@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 
 from eoslog.storage.s3_options import S3Options
 from tests.pages import PAGES, REPOSITORY, anchors, fenced_blocks, first_cells, links, prose, python_block, run_command
+from tests.programs import ran
 
 README = REPOSITORY / "README.md"
 SEMANTICS = REPOSITORY / "docs/semantics.md"
@@ -20,38 +18,21 @@ OPERATIONS = REPOSITORY / "docs/operations.md"
 COMMANDS = [line[2:] for block in fenced_blocks(README, "console") for line in block.splitlines() if line[:2] == "$ "]
 
 
-def run(*command: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "spark_ext")])
-    return subprocess.run(
-        command,
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[int, str, str]]:
     """The directory in which the README's Python example was run, and what came of it."""
     directory = tmp_path_factory.mktemp("quickstart")
-    return directory, run(sys.executable, "-c", python_block(with_spark=False), directory=directory)
+    return directory, ran(python_block(with_spark=False), directory=directory)
 
 
-def test_the_python_example_runs_and_prints_the_committed_record(
-    quickstart: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_the_python_example_runs_and_prints_the_committed_record(quickstart: tuple[Path, tuple[int, str, str]]) -> None:
     _, result = quickstart
 
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "payments 1 0 b'card-1' b'12.50'\n"
+    assert result == (0, "payments 1 0 b'card-1' b'12.50'\n", "")
 
 
 def test_each_python_example_of_the_semantics_runs_on_the_example_store(
-    quickstart: tuple[Path, subprocess.CompletedProcess[str]],
+    quickstart: tuple[Path, tuple[int, str, str]],
 ) -> None:
     directory, _ = quickstart
     blocks = fenced_blocks(SEMANTICS, "python")
@@ -62,14 +43,14 @@ for block in sys.argv[1:]:
     print("the end of a block")
 """
 
-    result = run(sys.executable, "-c", each, *blocks, directory=directory)
+    status, output, errors = ran(each, *blocks, directory=directory)
 
-    assert result.returncode == 0, result.stderr
-    assert all(printed.strip() for printed in result.stdout.split("the end of a block\n")[: len(blocks)])
+    assert status == 0, errors
+    assert all(printed.strip() for printed in output.split("the end of a block\n")[: len(blocks)])
 
 
 def test_the_commands_run_one_after_the_other_on_the_example_store(
-    quickstart: tuple[Path, subprocess.CompletedProcess[str]],
+    quickstart: tuple[Path, tuple[int, str, str]],
 ) -> None:
     directory, _ = quickstart
     for line in COMMANDS:

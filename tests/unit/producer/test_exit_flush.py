@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +13,7 @@ import eoslog
 from eoslog.producer import exit_flush
 from eoslog.store import Store
 from tests.depth import sweep
+from tests.programs import ran
 from tests.s3.servers import S3Server
 from tests.unit.support.world import values
 
@@ -26,20 +24,14 @@ Run = Callable[[str], str]
 def run(tmp_path: Path) -> Run:
     """Run a program on the store ``store`` in the working directory, which has the topic ``t``; returns its errors."""
     eoslog.connect(tmp_path / "store", fsync=False).admin.create_topic("t")
-    return lambda program: ran(f"import eoslog\nstore = eoslog.connect('store', fsync=False)\n{program}", tmp_path)
+    return lambda program: told_by(f"import eoslog\nstore = eoslog.connect('store', fsync=False)\n{program}", tmp_path)
 
 
-def ran(program: str, directory: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=directory,
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+def told_by(program: str, directory: Path) -> str:
+    """Run a program that succeeds. Return its errors."""
+    status, _, errors = ran(program, directory=directory)
+    assert status == 0, errors
+    return errors
 
 
 def test_rows_without_a_transaction_are_written_at_exit(run: Run, tmp_path: Path) -> None:
@@ -167,7 +159,7 @@ producer.send('t', b'v')
 # As after an idle time: the flush needs a new connection.
 store.object_store._transports.clear()
 """
-    assert ran(program, tmp_path) == ""
+    assert told_by(program, tmp_path) == ""
 
     assert values(store) == [b"v"]
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
-import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +16,7 @@ from eoslog import errors
 from eoslog.session.positions import RecordMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
+from tests.programs import ran
 from tests.unit.support.held import LONGEST_WAIT_S
 from tests.unit.support.world import values
 
@@ -160,35 +158,22 @@ def test_a_child_forked_by_a_callback_writes_nothing(local: Store) -> None:
     assert values(local) == [b"1"]
 
 
-def ran(program: str, directory: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=directory,
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_WAIT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 def test_the_exit_writes_the_rows_before_their_time(local: Store, tmp_path: Path) -> None:
     program = "import eoslog\neoslog.connect('store', fsync=False).producer(linger_ms=3_600_000).send('t', b'v')"
 
-    assert ran(program, tmp_path) == ""
+    assert ran(program, directory=tmp_path) == (0, "", "")
 
     assert values(local) == [b"v"]
 
 
 def test_rows_that_an_exit_function_sends_are_written(local: Store, tmp_path: Path) -> None:
     program = """
-    import atexit, eoslog
-    producer = eoslog.connect('store', fsync=False).producer(linger_ms=1)
-    atexit.register(lambda: producer.send('t', b'v') and None)
-    """
+import atexit, eoslog
+producer = eoslog.connect('store', fsync=False).producer(linger_ms=1)
+atexit.register(lambda: producer.send('t', b'v') and None)
+"""
 
-    assert ran(program, tmp_path) == ""
+    assert ran(program, directory=tmp_path) == (0, "", "")
 
     assert values(local) == [b"v"]
 

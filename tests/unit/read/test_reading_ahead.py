@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,6 +15,7 @@ import pytest
 from eoslog import Store, connect
 from eoslog.format.data_file import DataFile
 from eoslog.read import row_reader
+from tests.programs import ran
 
 FILES = 8
 ROWS = 100_000
@@ -183,6 +182,4 @@ threading.Thread(target=read).start()
 
 
 def test_a_thread_reads_after_the_main_thread_has_ended() -> None:
-    ended = subprocess.run([sys.executable, "-c", READ_AT_EXIT], capture_output=True, text=True, timeout=60)
-
-    assert ended.stdout == "2\n", ended.stderr
+    assert ran(READ_AT_EXIT) == (0, "2\n", "")

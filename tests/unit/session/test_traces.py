@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 import tomllib
 from collections.abc import Callable, Sequence
@@ -26,6 +23,7 @@ from eoslog.state.names import TopicPartition
 from eoslog.storage import tracing
 from eoslog.store import Store
 from tests.pages import REPOSITORY, fenced_blocks
+from tests.programs import ran
 from tests.s3.servers import S3Server
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.support.held import LONGEST_WAIT_S
@@ -528,13 +526,6 @@ def test_a_request_that_s3_does_not_answer_is_an_error(recorded: Recorded) -> No
     assert error_of(recorded.the("GET other"))[0] == "NewConnectionError"
 
 
-def run(program: str, directory: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], cwd=directory, capture_output=True, text=True, check=True
-    )
-    return done.stdout
-
-
 WORK = """
 store = eoslog.connect("store", fsync=False)
 store.admin.create_topic("t")
@@ -552,7 +543,7 @@ with store.consumer("g", auto_offset_reset="earliest") as consumer:
 def test_without_a_provider_nothing_is_imported(tmp_path: Path) -> None:
     program = "import sys, eoslog" + WORK + "print([name for name in sys.modules if name.startswith('opentelemetry')])"
 
-    assert run(program, tmp_path) == "[]\n"
+    assert ran(program, directory=tmp_path) == (0, "[]\n", "")
 
 
 def test_without_a_provider_the_api_alone_records_nothing(
@@ -592,8 +583,9 @@ def test_the_page_s_example_prints_a_commit_s_spans(tmp_path: Path) -> None:
     store = eoslog.connect(tmp_path / "quickstart-store", fsync=False)
     store.admin.create_topic("payments")
 
-    told = run(example, tmp_path)
+    status, told, errors_ = ran(example, directory=tmp_path)
 
+    assert status == 0, errors_
     assert {"transaction", "flush", "upload", "append commit", SLOT} <= set(
         re.findall(r'^ {4}"name": "(.*)"', told, re.M)
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -14,6 +12,7 @@ from functools import partial
 import pytest
 
 from eoslog.storage.library_threads import LibraryExecutor, run_all_to_their_end, run_to_its_end
+from tests.programs import ran
 
 
 def test_functions_run_at_once_and_answer_in_order() -> None:
@@ -177,4 +176,4 @@ def test_the_exit_of_the_interpreter_does_not_wait_for_an_executor() -> None:
         "from eoslog.storage.library_threads import LibraryExecutor\n"
         "LibraryExecutor(1, 'executor').submit(threading.Event().wait)\n"
     )
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+    assert ran(program)[0] == 0

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +17,7 @@ from click.testing import CliRunner
 import eoslog
 from eoslog.main import cli
 from tests.depth import sweep
-
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.programs import Program
 
 
 @pytest.fixture
@@ -31,35 +27,23 @@ def url(tmp_path: Path) -> str:
     return store.url
 
 
-def started(url: str | None, *options: str, program: str = "") -> subprocess.Popen[str]:
+def started(url: str | None, *options: str, program: str = "") -> Program:
     """The command as a process. The program runs before it."""
     store = () if url is None else ("--store", url)
-    return subprocess.Popen(
-        [sys.executable, "-c", f"{program}\nfrom eoslog.main import main\nmain()", *store, "ui", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        # A shell that starts tests in the background has them ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    return Program(f"{program}\nfrom eoslog.main import main\nmain()", *store, "ui", *options)
 
 
 @contextmanager
-def console(url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def console(url: str, *options: str) -> Iterator[tuple[Program, str]]:
     """The process and its link."""
     with started(url, *options) as process:
-        try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline().strip()
-        finally:
-            process.kill()
+        yield process, process.stdout.readline().decode().strip()
 
 
 def refused(url: str, *options: str, program: str = "") -> tuple[int, str]:
     with started(url, *options, program=program) as process:
-        error = process.communicate(timeout=60)[1]
-        return process.returncode, error
+        error = process.communicate()[1]
+        return process.wait(), error.decode()
 
 
 def test_the_link_opens_the_console(url: str) -> None:
@@ -100,14 +84,10 @@ def test_a_new_user_logs_in_to_a_console_of_several_stores(url: str, tmp_path: P
     options = (f"one={url}", f"two={url}", "--password-file", str(users))
 
     with started(None, *options) as process, httpx2.Client(follow_redirects=True, timeout=60) as browser:
-        try:
-            assert process.stdout is not None
-            link = process.stdout.readline().strip()
-            page = browser.post(f"{link}login", data={"name": "ada", "password": "correct horse"})
-        finally:
-            process.kill()
-        assert process.stderr is not None
-        told = process.stderr.read()
+        link = process.stdout.readline().decode().strip()
+        page = browser.post(f"{link}login", data={"name": "ada", "password": "correct horse"})
+        process.kill()
+        told = process.stderr.read().decode()
 
     assert "Open this link" not in told
     assert f"Users log in at {link}." in told
@@ -148,11 +128,7 @@ def test_a_signal_ends_the_console_while_a_page_is_open(url: str, number: signal
 
 def test_the_link_is_printed_as_json(url: str) -> None:
     with started(url, "--json") as process:
-        try:
-            assert process.stdout is not None
-            lines = "".join(process.stdout.readline() for _ in range(3))
-        finally:
-            process.kill()
+        lines = b"".join(process.stdout.readline() for _ in range(3))
 
     assert json.loads(lines)["url"].startswith("http://127.0.0.1:")
 
@@ -162,9 +138,9 @@ def test_a_token_is_not_logged(url: str) -> None:
         browser.get(link)
         browser.get(link)
         process.send_signal(signal.SIGINT)
-        output, error = process.communicate(timeout=60)
+        output, error = process.communicate()
 
-    assert link.partition("token=")[2] not in output + error
+    assert link.partition("token=")[2] not in (output + error).decode()
 
 
 def test_a_port_in_use_is_reported(url: str) -> None:

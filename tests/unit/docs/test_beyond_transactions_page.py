@@ -75,9 +75,8 @@ def crash_at_each_line(change: Callable[[int], object], function: Callable[..., 
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def page(tmp_path: Path) -> Iterator[dict[str, Any]]:
     """The names of the page's program after it has run."""
-    monkeypatch.setenv("EOSLOG_LOCAL__FSYNC", "false")
     names: dict[str, Any] = {"__name__": "page"}
     with chdir(tmp_path):
         for block in fenced_blocks(PAGE, "python"):

@@ -22,7 +22,7 @@ from tests.programs import Program
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    store = eoslog.connect(tmp_path / "store")
+    store = eoslog.connect(tmp_path / "store", fsync=False)
     store.admin.create_topic("payments")
     return store.url
 

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from tests.conformance.differences import DIFFERENCES
-from tests.conformance.page import PAGE, REPOSITORY, CollectedTest, faults, render, unanswered
+from tests.conformance.page import PAGE, CollectedTest, collect, faults, render, unanswered
 from tests.conformance.scenarios import FAMILIES, SCENARIOS
-
-_COLLECT = "import json; from tests.conformance.page import collect; print(json.dumps(collect()))"
 
 
 @pytest.fixture(scope="module")
 def collected() -> list[CollectedTest]:
-    """All tests that answer Kafka; a process of its own collects them, whatever part of them runs here."""
-    process = subprocess.run(
-        [sys.executable, "-c", _COLLECT], cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    return [
-        CollectedTest(path, name, tuple(scenarios), tuple(further))
-        for path, name, scenarios, further in json.loads(process.stdout.splitlines()[-1])
-    ]
+    return collect()
 
 
 def test_a_number_stands_for_one_scenario() -> None:

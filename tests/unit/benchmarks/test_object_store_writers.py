@@ -22,6 +22,7 @@ def measured(requests: Mapping[str, int], *, commits: int = 50, proxied: int | N
     return Measured(Case(hosts=hosts, put_ms=100), 10, 1.25, [report], 0.9, 0.5, proxied)
 
 
+@pytest.mark.slow
 def test_the_processes_of_two_hosts_commit_to_one_store(tmp_path: Path) -> None:
     case = Case(hosts=2, processes=1, threads=2)
     target = local_stores(str(tmp_path))(case)

@@ -90,13 +90,6 @@ def test_a_skipped_duplicate_is_told_and_commits_are_in_the_history(
     assert {commit.engine for commit in (each, copy, backfill)} == {f"spark-{version('pyspark')}"}
 
 
-def test_the_next_version_is_written(spark: SparkSession, store: eoslog.Store, root: str) -> None:
-    backfill(spark, root, txnAppId="backfill", txnVersion=0)
-    backfill(spark, root, txnAppId="backfill", txnVersion=1)
-
-    assert numbers(store) == sorted([*range(10), *range(10)])
-
-
 def test_a_backfill_that_failed_after_it_landed_is_not_repeated(
     spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_stream_starts_and_a_foreach_batch_writes_in_threads(
     assert numbers(store, "copy") == [*range(5)]
 
 
+@pytest.mark.slow
 def test_a_second_write_of_a_micro_batch_into_one_topic_is_refused(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:

@@ -28,23 +28,13 @@ def view(spark: SparkSession, store: eoslog.Store, topic: str = "out", *, column
 
 
 @pytest.mark.pyspark("4.1")
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO v (n) VALUES (1)",
-        "INSERT INTO v BY NAME SELECT 1 AS n",
-        "INSERT INTO v VALUES (1, DEFAULT, DEFAULT, DEFAULT, DEFAULT)",
-        "INSERT INTO v SELECT 1, 'elsewhere', 7, 7, timestamp '2024-01-01 00:00:00'",
-    ],
-)
-def test_rows_are_inserted_through_a_view_with_metadata_columns_too(
-    spark: SparkSession, store: eoslog.Store, statement: str
-) -> None:
+def test_rows_are_inserted_through_a_view_with_metadata_columns_too(spark: SparkSession, store: eoslog.Store) -> None:
     view(spark, store)
 
-    spark.sql(statement)
+    spark.sql("INSERT INTO v BY NAME SELECT 1 AS n")
+    spark.sql("INSERT INTO v SELECT 2, 'elsewhere', 7, 7, timestamp '2024-01-01 00:00:00'")
 
-    assert numbers(store) == [1]
+    assert numbers(store) == [1, 2]
 
 
 def test_rows_are_inserted_through_a_view_with_columns_of_its_own(spark: SparkSession, store: eoslog.Store) -> None:
@@ -153,10 +143,9 @@ def test_a_table_that_spark_made_without_asking_is_refused_at_its_use(spark: Spa
     spark.sql("DROP TABLE t")
 
 
-@pytest.mark.parametrize("mode", ["error", "ignore"])
-def test_unsupported_save_modes_name_the_supported_ones(spark: SparkSession, store: eoslog.Store, mode: str) -> None:
+def test_an_unsupported_save_mode_names_the_supported_ones(spark: SparkSession, store: eoslog.Store) -> None:
     with pytest.raises(Exception, match=r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*"Append" or "Overwrite"'):
-        spark.range(1).toDF("n").write.format("eoslog").option("topic", "out").mode(mode).save(store.url)
+        spark.range(1).toDF("n").write.format("eoslog").option("topic", "out").mode("error").save(store.url)
 
 
 def test_partitioning_and_update_mode_are_refused_by_spark(

@@ -55,6 +55,7 @@ def test_a_commit_that_fails_after_landing_is_neither_undone_nor_repeated(
     assert numbers(store) == list(range(150))
 
 
+@pytest.mark.slow
 def test_a_commit_that_failed_before_it_landed_leaves_nothing(
     spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -82,20 +83,6 @@ def test_a_micro_batch_that_spark_forgot_is_a_no_op_when_repeated(
     assert forgotten.exists()
     assert newest_slot(store) == before
     assert numbers(store) == list(range(150))
-
-
-def test_a_micro_batch_is_one_slot_and_its_tasks_are_listed(
-    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
-) -> None:
-    before = newest_slot(store)
-
-    copy_stream(spark, root, tmp_path / "checkpoint").trigger(availableNow=True).start().awaitTermination()
-
-    assert newest_slot(store) == before + 1
-    listed = {each.transactional_id for each in store.admin.list_transactions()}
-    jobs = {name for name in listed if name.startswith("spark-") and "/" not in name}
-    assert len(jobs) == 1
-    assert f"{jobs.pop()}/0" in listed
 
 
 def test_a_batch_of_no_rows_is_committed_too(

@@ -22,18 +22,6 @@ def run(spark: SparkSession, root: str, checkpoint: Path, **source: Any) -> list
     return [progress.numInputRows for progress in started.recentProgress]
 
 
-@pytest.mark.pyspark("4.1")
-def test_a_stream_reads_what_there_is_and_goes_on_where_it_was(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    store = make_topics(root)
-    produce(store, 0, 50)
-    run(spark, root, tmp_path / "checkpoint")
-    produce(store, 50, 80)
-
-    run(spark, root, tmp_path / "checkpoint")
-
-    assert numbers(store) == list(range(80))
-
-
 @pytest.mark.pyspark("4.2")
 def test_a_consumer_group_shows_the_lag_of_a_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
@@ -50,18 +38,7 @@ def test_a_consumer_group_shows_the_lag_of_a_stream(spark: SparkSession, root: s
     assert numbers(store) == list(range(60))
 
 
-@pytest.mark.pyspark("4.2")
-def test_a_limit_parts_what_there_is(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    store = make_topics(root)
-    produce(store, 0, 100)
-
-    rows = run(spark, root, tmp_path / "checkpoint", maxOffsetsPerTrigger=30)
-
-    assert len(rows) >= 4
-    assert max(rows) <= 30
-    assert numbers(store) == list(range(100))
-
-
+@pytest.mark.slow
 @pytest.mark.pyspark("4.2")
 def test_a_snapshot_stream_takes_whole_transactions(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)

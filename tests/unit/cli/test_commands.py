@@ -608,14 +608,3 @@ def test_a_mistyped_place_becomes_no_store_if_none_may_be_created(command: Comma
     assert not Path(command.url).exists()
     command.ok("topics", "create", "t")
     command.ok("topics", "create", "u", "--no-create")
-
-
-@pytest.mark.parametrize("url", ["dbfs:/mnt/x", "gs:/b/s", "s3:/bucket/x"])
-def test_a_misspelled_url_is_no_directory(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    result = Command(url).run("topics", "create", "t")
-
-    assert result.exit_code == 1
-    assert "valid are a local path, file:///path, memory://name, s3://bucket/prefix" in result.stderr
-    assert list(tmp_path.iterdir()) == []

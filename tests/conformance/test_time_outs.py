@@ -6,7 +6,6 @@ import pytest
 
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StoreAccessDenied, TransactionAborted
 from eoslog.maintenance.coordinator import Coordinator
-from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.store import Store
 from tests.unit.state.answers import batch_refused, previous
 from tests.unit.state.histories import History
@@ -82,20 +81,6 @@ def test_a_time_out_that_cannot_be_appended_does_not_raise_the_epoch(store: Stor
     producer.commit_transaction()
 
     assert described(store) == ("COMPLETE_COMMIT", 1)
-
-
-@pytest.mark.further("Transaction coordinator")
-def test_a_time_out_at_the_exhausted_epoch_changes_the_producer_id(history: History) -> None:
-    history.init()
-    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
-    history.send(exhausted)
-    history.now_ms += 60_001
-
-    assert history.abort_timed_out() == ["tx"]
-
-    transaction = history.transaction()
-    assert (transaction.producer_id, transaction.producer_epoch) == (history.slot << 20, 0)
-    assert batch_refused(history, exhausted, 1) is InvalidProducerEpoch
 
 
 @pytest.mark.further("Transaction coordinator")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.state.names import TopicPartition
-from tests.conformance.end_to_end import PARTITIONS, TOPICS, Stage, polled, send, transaction
+from tests.conformance.end_to_end import TOPICS, Stage, polled, send, transaction
 from tests.unit.support.world import World, faulty
 
 FIRST = [TopicPartition(topic, 0) for topic in TOPICS]
@@ -64,45 +64,6 @@ def test_a_read_committed_consumer_sees_nothing_undecided(stage: Stage) -> None:
 
 
 @pytest.mark.further("End to end")
-def test_one_transaction_writes_to_all_partitions_of_many_topics_or_to_none(stage: Stage) -> None:
-    topics = [*TOPICS, *(f"more-{number}" for number in range(6))]
-    for topic in topics[len(TOPICS) :]:
-        stage.create_topic(topic, PARTITIONS)
-    producer = stage.producer()
-    for outcome in ("abort", "commit"):
-        producer.begin_transaction()
-        for topic in topics:
-            for partition in range(PARTITIONS):
-                send(producer, f"{outcome} {topic} {partition}", topic=topic, partition=partition)
-        producer.flush()
-        getattr(producer, f"{outcome}_transaction")()
-
-    store = stage.cold()
-    for topic in topics:
-        expected = [(partition, b"commit %s %d" % (topic.encode(), partition)) for partition in range(PARTITIONS)]
-        assert sorted((each.partition, each.value) for each in polled(store, topics=[topic])) == expected
-        # In each partition a row and a marker of either transaction.
-        assert [each.last_stable_offset for each in store.admin.offsets(topic)] == [4] * PARTITIONS
-
-
-@pytest.mark.further("End to end")
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_a_transaction_that_outgrows_the_buffer_is_written_in_parts_and_ends_as_one(stage: Stage, outcome: str) -> None:
-    producer = stage.producer(buffer_bytes=2_000)
-    producer.begin_transaction()
-    for number in range(60):
-        producer.send(TOPICS[number % 2], b"%02d" % number * 100, partition=number % PARTITIONS)
-    written = len(stage.shown("read_uncommitted"))
-    assert 0 < written <= 60
-    assert stage.shown() == []
-
-    getattr(producer, f"{outcome}_transaction")()
-
-    assert len(stage.shown()) == (60 if outcome == "commit" else 0)
-    assert all(len(each.value) == 200 for each in polled(stage.cold()))
-
-
-@pytest.mark.further("End to end")
 def test_a_waiting_poll_skips_an_abort_and_returns_the_next_commit(stage: Stage) -> None:
     """Kafka's delayed fetch must know of an abort that came after the fetch."""
     producer = stage.producer()
@@ -124,48 +85,6 @@ def test_a_waiting_poll_skips_an_abort_and_returns_the_next_commit(stage: Stage)
         stage.world.while_asleep = meanwhile
 
         assert [record.value for record in consumer.poll(10.0)] == [b"next"]
-
-
-@pytest.mark.further("End to end")
-@pytest.mark.parametrize("staged", [True, False])
-def test_rows_of_the_same_keys_keep_the_order_of_their_transactions(stage: Stage, staged: bool) -> None:
-    producer = stage.producer(staged=staged)
-    for number in range(12):
-        producer.begin_transaction()
-        for key in (b"a", b"b", b"c"):
-            producer.send("topic1", b"%s%02d" % (key, number), key=key)
-        if number % 2:
-            producer.flush()
-        getattr(producer, f"{('commit', 'commit', 'abort')[number % 3]}_transaction")()
-
-    records = polled(stage.cold())
-    for key in (b"a", b"b", b"c"):
-        found = [record.value for record in records if record.key == key]
-        assert found == [b"%s%02d" % (key, number) for number in range(12) if number % 3 != 2]
-        assert len({record.partition for record in records if record.key == key}) == 1
-
-
-@pytest.mark.further("End to end")
-def test_many_producers_at_once_each_end_their_own(stage: Stage) -> None:
-    producers = {name: stage.producer(name) for name in "abcdefgh"}
-    for producer in producers.values():
-        producer.begin_transaction()
-    for turn in range(3):
-        for name, producer in producers.items():
-            send(producer, f"{name}{turn}", topic=TOPICS[turn % 2], partition=turn)
-            producer.flush()
-    for name in "hcafbdge":
-        if name in "aceg":
-            producers[name].commit_transaction()
-        else:
-            producers[name].abort_transaction()
-
-    assert stage.shown() == sorted(b"%s%d" % (name.encode(), turn) for name in "aceg" for turn in range(3))
-    assert len(stage.shown("read_uncommitted")) == 24
-    store = stage.cold()
-    assert all(
-        each.last_stable_offset == each.high_watermark for topic in TOPICS for each in store.admin.offsets(topic)
-    )
 
 
 @pytest.mark.further("End to end")

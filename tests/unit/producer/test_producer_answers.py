@@ -43,6 +43,7 @@ def test_a_flush_without_an_answer_is_repeated_and_writes_once(
     assert future.result(0).offset == (0 if transactional_id else 1)
 
 
+@pytest.mark.scenario(119)
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize(("staged", "call"), [(False, "commit"), (False, "abort"), (True, "commit")])
 def test_an_end_without_an_answer_is_repeated_and_done_once(store: Store, lands: bool, staged: bool, call: str) -> None:

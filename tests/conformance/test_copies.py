@@ -14,7 +14,6 @@ from tests.conformance.end_to_end import Stage, polled
 
 RECORDS = 500
 GROUP = "copiers"
-DEATHS = ("log.slot.before_put", "log.slot.claimed", "client.producer.files_uploaded")
 
 
 def fill(stage: Stage) -> None:
@@ -28,12 +27,10 @@ def fill(stage: Stage) -> None:
 class Copier:
     """One process that copies ``topic1``, each partition into that of the same number, a transaction a poll."""
 
-    def __init__(self, stage: Stage, *, end: str = "topic2", transactional_id: str = "copier", group: str = GROUP):
+    def __init__(self, stage: Stage) -> None:
         self.store: Store = stage.process()
-        self.end = end
-        self.consumer = self.store.consumer(group, auto_offset_reset="earliest", max_poll_records=40)
-        self.transactional_id = transactional_id
-        self.producer = self.store.producer(transactional_id, max_block_ms=30_000)
+        self.consumer = self.store.consumer(GROUP, auto_offset_reset="earliest", max_poll_records=40)
+        self.producer = self.store.producer("copier", max_block_ms=30_000)
 
     def start(self) -> None:
         self.consumer.subscribe(["topic1"])
@@ -46,7 +43,7 @@ class Copier:
             return 0
         self.producer.begin_transaction()
         for number, record in enumerate(records):
-            self.producer.send(self.end, record.value, key=record.key, partition=record.partition)
+            self.producer.send("topic2", record.value, key=record.key, partition=record.partition)
             if number == len(records) // 2:
                 self.producer.flush()
         positions = {place: self.consumer.position(place) for place in self.consumer.assignment()}
@@ -77,10 +74,10 @@ def copied(store: Store, topic: str = "topic2") -> dict[int, list[bytes]]:
     return found
 
 
-def lag(store: Store, group: str = GROUP) -> int:
-    """How many offsets a group has not committed yet."""
+def lag(store: Store) -> int:
+    """How many offsets the group has not committed yet."""
     ends = {TopicPartition("topic1", each.partition): each.last_stable_offset for each in store.admin.offsets("topic1")}
-    committed = store.consumer(group).committed(ends)
+    committed = store.consumer(GROUP).committed(ends)
     return sum(end - (found.offset if (found := committed[place]) else 0) for place, end in ends.items())
 
 
@@ -99,31 +96,6 @@ def test_every_record_is_copied_once_while_commits_and_aborts_alternate(stage: S
     assert len(values) == len(set(values)) == RECORDS
     assert copied(store) == copied(store, "topic1")
     assert len(polled(store, "read_uncommitted", ["topic2"])) > RECORDS
-
-
-@pytest.mark.scenario(124, 139)
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_offsets_and_rows_of_several_groups_count_together_or_not_at_all(stage: Stage, outcome: str) -> None:
-    producer = stage.producer()
-    places = [TopicPartition("topic1", number) for number in range(3)]
-    producer.begin_transaction()
-    for place in places:
-        producer.send(place.topic, b"v", partition=place.partition)
-    producer.send_offsets_to_transaction(dict.fromkeys(places[:2], 1), "one")
-    producer.send_offsets_to_transaction(dict.fromkeys(places[1:], 2), "other")
-    producer.flush()
-    assert set(stage.cold().consumer("one").committed(places).values()) == {None}
-
-    getattr(producer, f"{outcome}_transaction")()
-
-    store = stage.cold()
-    offsets = {
-        group: [found and found.offset for found in store.consumer(group).committed(places).values()]
-        for group in ("one", "other")
-    }
-    committed = {"one": [1, 1, None], "other": [None, 2, 2]}
-    assert offsets == (committed if outcome == "commit" else dict.fromkeys(committed, [None] * 3))
-    assert len(stage.shown()) == (3 if outcome == "commit" else 0)
 
 
 @pytest.mark.scenario(126, 139)
@@ -160,26 +132,3 @@ def test_a_copier_that_was_replaced_commits_neither_rows_nor_offsets(stage: Stag
 
     store = stage.cold()
     assert copied(store) == copied(store, "topic1")
-
-
-@pytest.mark.further("End to end")
-def test_several_groups_copy_at_once_through_several_producers_and_each_copies_everything_once(stage: Stage) -> None:
-    fill(stage)
-    for end in ("copy-a", "copy-b"):
-        stage.create_topic(end, 4)
-    copiers = [
-        Copier(stage, end=f"copy-{group}", transactional_id=f"{group}-{number}", group=group)
-        for group in ("a", "b")
-        for number in range(2)
-    ]
-    for copier in copiers:
-        copier.start()
-    turns = 0
-    while lag(stage.store, "a") or lag(stage.store, "b"):
-        for copier in copiers:
-            copier.step(("commit", "commit", "abort")[turns % 3])
-            turns += 1
-
-    store = stage.cold()
-    for group in ("a", "b"):
-        assert copied(store, f"copy-{group}") == copied(store, "topic1")

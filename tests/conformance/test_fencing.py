@@ -134,25 +134,3 @@ def test_producer_ids_without_transactions_expire_by_a_time_that_can_be_shortene
     producer.send("topic1", b"3", partition=0)
     producer.flush()
     assert stage.shown() == [b"1", b"2", b"3"]
-
-
-@pytest.mark.further("End to end")
-def test_a_delayed_write_after_the_abort_hangs_nothing_and_is_not_in_the_next_transaction(stage: Stage) -> None:
-    """What KIP-890 is for: the transaction was aborted by others, and its producer's batch arrives afterwards."""
-    producer = stage.producer()
-    producer.begin_transaction()
-    send(producer, "in time", partition=0)
-    producer.flush()
-    send(producer, "delayed", partition=0)
-    send(producer, "delayed", partition=1)
-    stage.process().admin.abort_transaction("tx")
-    with pytest.raises(InvalidProducerEpoch):
-        producer.flush()
-    producer.abort_transaction()
-
-    transaction(producer, "commit", "next", partition=0)
-
-    store = stage.cold()
-    assert all(each.last_stable_offset == each.high_watermark for each in store.admin.offsets("topic1"))
-    assert stage.shown() == [b"next"]
-    assert stage.shown("read_uncommitted") == [b"in time", b"next"]

@@ -33,17 +33,6 @@ def test_an_init_without_a_readable_log_fails_and_does_nothing(world: World) -> 
 
 
 @pytest.mark.further("Transaction coordinator")
-def test_an_init_without_an_answer_is_repeated_within_the_call_and_done_once(store: Store, world: World) -> None:
-    process = world.process()
-    assert isinstance(process.object_store, FaultyStore)
-    process.object_store.lose_one_answer("__transaction_state/slot/", lands=True)
-
-    process.producer("tx").init_transactions()
-
-    assert store.admin.describe_transaction("tx").producer_epoch == 0
-
-
-@pytest.mark.further("Transaction coordinator")
 def test_an_init_hears_of_its_time_out_from_the_newest_caller(store: Store) -> None:
     for timeout_ms in (60_000, 5_000):
         store.producer("tx", transaction_timeout_ms=timeout_ms).init_transactions()

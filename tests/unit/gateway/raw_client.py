@@ -20,10 +20,11 @@ from kio.serial import entity_reader, entity_writer
 
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.gateway_config import GatewayConfig
-from eoslog.gateway.protocol import ApiKey
+from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.gateway.security import OPEN, Security
 from eoslog.gateway.server import Gateway, listening_socket
 from eoslog.store import Store
+from tests.depth import sweep
 
 _TIMEOUT_S = 30
 
@@ -167,6 +168,11 @@ class Client:
             return True
         except TimeoutError:
             return False
+
+
+def versions_of(key: ApiKey) -> list[Any]:
+    """Return the versions of a request as parameters of a test. All but the oldest and the newest are slow."""
+    return sweep(VERSIONS[key], quick=(VERSIONS[key][0], VERSIONS[key][-1]))
 
 
 def part(key: ApiKey, version: int, name: str, /, **values: Any) -> Any:

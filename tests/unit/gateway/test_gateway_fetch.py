@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from eoslog.gateway import fetch as fetching
-from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.gateway.protocol import ApiKey
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer_batches import new_producer
 from eoslog.state.append_requests import AppendBatches
@@ -35,6 +35,7 @@ from tests.unit.gateway.raw_client import (
     produce_values,
     running,
     values_of,
+    versions_of,
 )
 from tests.unit.support.partitions import read, write
 from tests.unit.support.world import World
@@ -59,7 +60,7 @@ def fetched_all(client: Client, topic: str, *, isolation: int, start: int = 0, *
         position = batches[-1].next_offset
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.FETCH])
+@pytest.mark.parametrize("version", versions_of(ApiKey.FETCH))
 def test_rows_of_other_writers_are_fetched(store: Store, version: int) -> None:
     with store.producer() as producer:
         producer.send("t", b"v", key=b"k", headers=[("h", b"1"), ("h", None)], partition=0)

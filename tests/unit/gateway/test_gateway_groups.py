@@ -17,7 +17,7 @@ from eoslog.errors import InconsistentGroupProtocol
 from eoslog.gateway import group_coordinator
 from eoslog.gateway.addresses import Address
 from eoslog.gateway.classic_members import subscribed_topics
-from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.gateway.protocol import ApiKey
 from eoslog.session.heartbeats import Heartbeats, host_name
 from eoslog.state.expiry import OFFSETS_RETENTION_MS, plan_offset_expiry
 from eoslog.state.group_members import ChangeGroup
@@ -25,7 +25,7 @@ from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.store_state import Group
 from eoslog.store import Store
 from tests.unit.gateway.group_clients import GroupClient, commit_plainly, fetch_offsets
-from tests.unit.gateway.raw_client import Client, Running, Transactional, offsets_of, part, running
+from tests.unit.gateway.raw_client import Client, Running, Transactional, offsets_of, part, running, versions_of
 from tests.unit.support.paused_processes import asleep_at
 from tests.unit.support.world import SLOTS, World, faulty
 
@@ -77,7 +77,7 @@ def coordinator(client: Client, group_id: str = "g", version: int = 4) -> Any:
 # Members
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.JOIN_GROUP])
+@pytest.mark.parametrize("version", versions_of(ApiKey.JOIN_GROUP))
 def test_a_member_joins_gets_its_assignment_commits_and_leaves(client: Client, store: Store, version: int) -> None:
     member = GroupClient(client)
 
@@ -633,7 +633,7 @@ def described(client: Client, group_id: str = "g", version: int = 6) -> Any:
     return found
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_GROUPS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_GROUPS))
 def test_a_group_is_described_with_its_members(client: Client, member: GroupClient, version: int) -> None:
     found = described(client, version=version)
     assert (found.error_code, found.group_state, found.protocol_type, found.protocol_data) == (
@@ -646,7 +646,7 @@ def test_a_group_is_described_with_its_members(client: Client, member: GroupClie
     assert (each.member_id, each.client_host, each.member_assignment) == (member.member_id, "/127.0.0.1", b"all")
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_GROUPS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_GROUPS))
 def test_a_group_of_consumers_of_eoslog_is_described_as_kafka_s_consumers_are(
     gateway: Running, world: World, version: int
 ) -> None:
@@ -710,7 +710,7 @@ def test_groups_without_members_are_described(client: Client) -> None:
     assert described(client, "none", 6).error_code is ErrorCode.group_id_not_found
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.LIST_GROUPS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.LIST_GROUPS))
 def test_all_groups_of_the_store_are_listed(client: Client, member: GroupClient, world: World, version: int) -> None:
     with world.process().consumer(group_id="own") as own:
         own.subscribe(["t"])
@@ -732,7 +732,7 @@ def test_all_groups_of_the_store_are_listed(client: Client, member: GroupClient,
             assert listed(types_filter=("consumer",)).keys() == {"own"}
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DELETE_GROUPS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.DELETE_GROUPS))
 def test_a_group_without_members_is_deleted(client: Client, member: GroupClient, store: Store, version: int) -> None:
     commit_plainly(client, (0, 1), group_id="plain")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.gateway.protocol import ApiKey
 from eoslog.store import Store
-from tests.unit.gateway.raw_client import Client, batch, part, produce, running
+from tests.unit.gateway.raw_client import Client, batch, part, produce, running, versions_of
 from tests.unit.support.partitions import write
 from tests.unit.support.world import World, faulty
 
@@ -30,7 +30,7 @@ def offset(
     return found.error_code, found.offset, found.timestamp
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.LIST_OFFSETS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.LIST_OFFSETS))
 def test_a_partition_starts_at_its_first_row_and_ends_behind_its_last_one(store: Store, version: int) -> None:
     write(store, "t", "commit", "commit", "commit")
     store.admin.delete_records({("t", 0): 2})
@@ -85,7 +85,7 @@ def test_a_partition_that_does_not_exist_has_no_offsets(store: Store, topic: str
     assert found == (ErrorCode.unknown_topic_or_partition, -1, -1)
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.OFFSET_FOR_LEADER_EPOCH])
+@pytest.mark.parametrize("version", versions_of(ApiKey.OFFSET_FOR_LEADER_EPOCH))
 def test_all_rows_belong_to_one_leader_epoch(store: Store, version: int) -> None:
     write(store, "t", "commit")
     key = ApiKey.OFFSET_FOR_LEADER_EPOCH

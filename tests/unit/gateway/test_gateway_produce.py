@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.gateway.protocol import ApiKey
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
@@ -24,6 +24,7 @@ from tests.unit.gateway.raw_client import (
     produce,
     produce_values,
     running,
+    versions_of,
 )
 from tests.unit.support.partitions import read
 from tests.unit.support.world import SLOTS, World, faulty
@@ -41,7 +42,7 @@ def after(producer: Producer, sequence: int) -> Producer:
     return producer._replace(base_sequence=sequence)
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
+@pytest.mark.parametrize("version", versions_of(ApiKey.PRODUCE))
 def test_rows_are_appended_and_their_offset_is_answered(store: Store, world: World, version: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         (first,) = produce(client, ("t", 0, batch(b"a", b"b")), version=version)
@@ -164,7 +165,7 @@ def test_batches_of_one_request_are_answered_one_by_one(store: Store, world: Wor
     assert read(world.process(), "t") == [(0, b"good")]
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
+@pytest.mark.parametrize("version", versions_of(ApiKey.PRODUCE))
 def test_records_without_key_are_named_in_a_compacted_topic(store: Store, version: int) -> None:
     store.admin.create_topic("compacted", config={"cleanup.policy": "compact"})
     mixed = built([Record(number, None if number % 2 else b"key") for number in range(3000)])

@@ -36,6 +36,7 @@ from tests.unit.gateway.raw_client import (
     produce,
     produce_values,
     running,
+    versions_of,
 )
 from tests.unit.gateway.sasl_clients import handshake, log_in, message
 from tests.unit.support.world import World
@@ -72,7 +73,7 @@ def strangers(gateway: Running) -> int:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.SASL_AUTHENTICATE])
+@pytest.mark.parametrize("version", versions_of(ApiKey.SASL_AUTHENTICATE))
 def test_an_authenticated_client_may_do_everything(
     store: Store, scram: Security, mechanism: str, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:

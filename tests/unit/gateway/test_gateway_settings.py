@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.gateway.protocol import ApiKey
 from eoslog.gateway.security import security
 from eoslog.state.entries import TopicConfig
 from eoslog.storage.environment import Environment
 from eoslog.store import Store
 from tests.certificates import write_certificate
-from tests.unit.gateway.raw_client import Client, part, running
+from tests.unit.gateway.raw_client import Client, part, running, versions_of
 from tests.unit.support.world import World
 
 TOPIC, BROKER, OTHER = 2, 4, 8
@@ -49,7 +49,7 @@ def test_the_address_of_a_gateway_has_the_protocol_of_its_connections(store: Sto
         assert [each.value for each in broker.configs] == [f"SSL://127.0.0.1:{gateway.port}"]
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_CONFIGS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_CONFIGS))
 def test_settings_are_described(store: Store, version: int) -> None:
     store.admin.create_topic("kept", config={"retention.ms": "3600000"})
     with running(store, default_partitions=7) as gateway, Client(gateway.port) as client:
@@ -124,7 +124,7 @@ def increment(
     return answer
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.INCREMENTAL_ALTER_CONFIGS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.INCREMENTAL_ALTER_CONFIGS))
 def test_settings_change_one_by_one(store: Store, world: World, version: int) -> None:
     store.admin.alter_topic("t", segment_ms=7, segment_batches=5)
     with running(store) as gateway, Client(gateway.port) as client:
@@ -253,7 +253,7 @@ def replace(
     return answer
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.ALTER_CONFIGS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.ALTER_CONFIGS))
 def test_settings_of_kafka_are_replaced_and_those_of_eoslog_stay(store: Store, world: World, version: int) -> None:
     of_eoslog = {"segment_batches": 5, "statistics_columns": 3, "iceberg_format_version": 3, "publish": "iceberg"}
     store.admin.alter_topic("t", retention_ms=1000, max_message_bytes=7, cleanup_policy="compact", **of_eoslog)

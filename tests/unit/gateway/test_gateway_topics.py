@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from eoslog.gateway.protocol import VERSIONS, ApiKey
+from eoslog.gateway.protocol import ApiKey
 from eoslog.store import Store
-from tests.unit.gateway.raw_client import Client, Transactional, batch, part, produce, running
+from tests.unit.gateway.raw_client import Client, Transactional, batch, part, produce, running, versions_of
 from tests.unit.support.world import World, faulty
 
 SOON = timedelta(seconds=10)
@@ -35,7 +35,7 @@ def _topic(name: str | UUID, version: int) -> dict[str, Any]:
     return {"name": None, "topic_id": name} if isinstance(name, UUID) else {"name": name, "topic_id": None}
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.METADATA])
+@pytest.mark.parametrize("version", versions_of(ApiKey.METADATA))
 def test_a_single_gateway_is_the_only_broker_and_leads_all_partitions(store: Store, version: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         answer = metadata(client, "t", version=version)
@@ -52,7 +52,7 @@ def test_a_single_gateway_is_the_only_broker_and_leads_all_partitions(store: Sto
         assert answer.cluster_id == store.describe().store_id
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_CLUSTER])
+@pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_CLUSTER))
 def test_a_single_gateway_is_the_cluster(store: Store, version: int) -> None:
     values: dict[str, Any] = {"include_cluster_authorized_operations": False}
     if version >= 1:
@@ -164,7 +164,7 @@ def config(name: str, value: str | None, version: int = 5) -> Any:
     return part(ApiKey.CREATE_TOPICS, version, "CreatableTopicConfig", name=name, value=value)
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.CREATE_TOPICS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.CREATE_TOPICS))
 def test_topics_are_created(store: Store, version: int) -> None:
     given = {"cleanup.policy": "compact", "min.insync.replicas": "2", "message.timestamp.type": "CreateTime"}
     settings = tuple(config(name, value, version) for name, value in given.items())
@@ -227,7 +227,7 @@ def test_each_topic_that_cannot_be_created_gets_its_own_error(store: Store) -> N
     assert store.admin.describe_topic("default").partitions == 2
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DELETE_TOPICS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.DELETE_TOPICS))
 def test_topics_are_deleted(store: Store, version: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
 
@@ -280,7 +280,7 @@ def grow(
     return code
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.CREATE_PARTITIONS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.CREATE_PARTITIONS))
 def test_a_topic_gets_more_partitions(store: Store, world: World, version: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         assert grow(client, "t", 4, version=version) is ErrorCode.none
@@ -344,7 +344,7 @@ def delete_records(
     ]
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.DELETE_RECORDS])
+@pytest.mark.parametrize("version", versions_of(ApiKey.DELETE_RECORDS))
 def test_records_are_deleted(store: Store, world: World, version: int) -> None:
     with running(store) as gateway, Client(gateway.port) as client:
         produce(client, ("t", 0, batch(b"a", b"b", b"c")), ("t", 1, batch(b"d", b"e")))

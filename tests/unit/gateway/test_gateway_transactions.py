@@ -27,6 +27,7 @@ from tests.unit.gateway.raw_client import (
     produce,
     running,
     values_of,
+    versions_of,
 )
 from tests.unit.support.partitions import read
 from tests.unit.support.paused_processes import asleep_at
@@ -59,7 +60,7 @@ def group_offset(store: Store, partition: int = 0, group: str = "g") -> int | No
 # Producer ids
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.INIT_PRODUCER_ID])
+@pytest.mark.parametrize("version", versions_of(ApiKey.INIT_PRODUCER_ID))
 def test_each_init_raises_the_epoch_of_a_transactional_id(client: Client, version: int) -> None:
     producer = Transactional(client)
 
@@ -97,7 +98,7 @@ def test_an_init_with_wrong_values_is_refused(client: Client, values: dict[str, 
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.FIND_COORDINATOR])
+@pytest.mark.parametrize("version", versions_of(ApiKey.FIND_COORDINATOR))
 def test_a_single_gateway_coordinates_groups_and_transactional_ids(store: Store, version: int) -> None:
     values: dict[str, Any] = {"coordinator_keys": ("a", "b")} if version >= 4 else {"key": "a"}
     with running(store) as gateway, Client(gateway.port) as client:
@@ -142,7 +143,7 @@ def test_transactions_of_version_1_keep_the_epoch_and_their_sequences_go_on(
         assert everything == [(0, b"0"), (2, b"1"), (4, b"2")]
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.ADD_PARTITIONS_TO_TXN])
+@pytest.mark.parametrize("version", versions_of(ApiKey.ADD_PARTITIONS_TO_TXN))
 def test_added_partitions_begin_a_transaction_that_may_be_empty(client: Client, store: Store, version: int) -> None:
     producer = Transactional(client)
     producer.init()
@@ -545,7 +546,7 @@ def test_a_gateway_goes_on_if_it_cannot_abort_an_overdue_transaction(
 # Offsets of groups
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.OFFSET_COMMIT])
+@pytest.mark.parametrize("version", versions_of(ApiKey.OFFSET_COMMIT))
 def test_offsets_of_a_group_without_members_are_committed(client: Client, store: Store, version: int) -> None:
     assert commit_plainly(client, (0, 5), (9, 1), version=version) == {
         0: NONE,
@@ -554,7 +555,7 @@ def test_offsets_of_a_group_without_members_are_committed(client: Client, store:
     assert group_offset(store) == 5
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.OFFSET_FETCH])
+@pytest.mark.parametrize("version", versions_of(ApiKey.OFFSET_FETCH))
 def test_committed_offsets_are_fetched(client: Client, version: int) -> None:
     commit_plainly(client, (0, 5))
 
@@ -565,7 +566,7 @@ def test_committed_offsets_are_fetched(client: Client, version: int) -> None:
         assert fetch_offsets(client, version=version, group_id="unknown") == (NONE, {})
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.TXN_OFFSET_COMMIT])
+@pytest.mark.parametrize("version", versions_of(ApiKey.TXN_OFFSET_COMMIT))
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_of_a_transaction_take_effect_if_it_commits(
     client: Client, store: Store, version: int, commit: bool
@@ -586,7 +587,7 @@ def test_offsets_of_a_transaction_take_effect_if_it_commits(
     assert fetch_offsets(client, 0, stable=True) == (NONE, {0: (7 if commit else 1, "m", NONE)})
 
 
-@pytest.mark.parametrize("version", VERSIONS[ApiKey.ADD_OFFSETS_TO_TXN])
+@pytest.mark.parametrize("version", versions_of(ApiKey.ADD_OFFSETS_TO_TXN))
 def test_added_offsets_begin_a_transaction(client: Client, store: Store, version: int) -> None:
     producer = Transactional(client)
     producer.init()

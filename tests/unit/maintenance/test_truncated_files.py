@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import pyarrow as pa
 import pytest
@@ -65,9 +66,12 @@ class Truncation:
 
 
 @pytest.mark.parametrize(
-    "second_dies_at", sweep([None, *REWRITE[1:], "delta.version.planned"], quick=[None, REWRITE[-1]])
+    ("first_dies", "second_dies_at"),
+    sweep(
+        itertools.product((True, False), (None, *REWRITE[1:], "delta.version.planned")),
+        quick=[(True, None), (False, REWRITE[-1])],
+    ),
 )
-@pytest.mark.parametrize("first_dies", [True, False])
 @pytest.mark.parametrize(
     ("first_at", "sealed"),
     [*((point, False) for point in POINTS), *((point, True) for point in POINTS[1:])],

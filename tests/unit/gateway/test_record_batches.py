@@ -26,7 +26,7 @@ from eoslog.gateway.batch_errors import (
     UnsupportedBatch,
 )
 from eoslog.gateway.record_batches import control_batch, decode, encode, most_decoded_bytes
-from tests.depth import examples, sweep
+from tests.depth import sweep
 from tests.unit.gateway.kafka_batches import (
     FIELDS,
     HEADER,
@@ -49,7 +49,9 @@ _LEADER_EPOCH_END = 16
 """A broker sets the leader epoch. Clients write 0 or -1."""
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CLIENTS = pytest.mark.parametrize("client", ["aiokafka", "kafka-python"])
+CLIENT = st.sampled_from(["aiokafka", "kafka-python"])
 KINDS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
+COMPRESSION = st.sampled_from(KINDS)
 COMPRESSIONS = pytest.mark.parametrize("compression", KINDS)
 SOME = [Record(5, b"k", b"v", [("h", b"x")]), Record(4, None, b""), Record(7, b"", None)]
 
@@ -73,10 +75,7 @@ def encoded(records: list[Record], *, base_offset: int = 0, offsets: list[int] |
 
 
 @pytest.mark.usefixtures("headers_together_or_not")
-@CLIENTS
-@COMPRESSIONS
-@examples(10)
-@given(records=RECORDS)
+@given(client=CLIENT, compression=COMPRESSION, records=RECORDS)
 def test_rows_are_the_records_that_a_client_wrote(client: str, compression: int, records: list[Record]) -> None:
     # aiokafka takes a first timestamp of -1 for none, and loses it.
     assume(client != "aiokafka" or records[0].timestamp != -1)
@@ -93,10 +92,7 @@ def test_a_batch_is_that_of_other_clients_byte_for_byte(records: list[Record]) -
         assert found[_LEADER_EPOCH_END:] == built(records, client="aiokafka")[_LEADER_EPOCH_END:]
 
 
-@CLIENTS
-@COMPRESSIONS
-@examples(10)
-@given(records=RECORDS, base=st.integers(0, 2**60))
+@given(client=CLIENT, compression=COMPRESSION, records=RECORDS, base=st.integers(0, 2**60))
 def test_the_batch_of_a_client_is_that_of_its_rows(
     client: str, compression: int, records: list[Record], base: int
 ) -> None:
@@ -352,8 +348,7 @@ def test_rows_of_a_store_may_have_null_headers() -> None:
 _SMALL_HEADERS = varint(100_000) + (varint(0) + varint(-1)) * 100_000
 
 
-@COMPRESSIONS
-@given(records=RECORDS)
+@given(compression=COMPRESSION, records=RECORDS)
 def test_the_bytes_of_the_rows_have_a_bound_before_they_are_decoded(compression: int, records: list[Record]) -> None:
     batch, size = built(records, compression=compression), len(built(records))
 
@@ -421,9 +416,7 @@ def spoiled(batch: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.usefixtures("headers_together_or_not")
-@COMPRESSIONS
-@examples(10)
-@given(records=RECORDS, seed=st.integers(0, 2**32))
+@given(compression=COMPRESSION, records=RECORDS, seed=st.integers(0, 2**32))
 def test_spoiled_batches_are_read_byte_by_byte_alike_or_refused(
     compression: int, records: list[Record], seed: int
 ) -> None:

@@ -16,7 +16,7 @@ import eoslog
 from eoslog.errors import OffsetOutOfRange
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, produce, reader, rows, step
 
-LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
+LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "snapshot"])
 
 
 def repeated(store: eoslog.Store, end: Any, **options: Any) -> list[int]:

@@ -16,7 +16,7 @@ from pyspark_eoslog.data_source import DefaultSource
 from tests.requests import Applying
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, produce, reader, rows, step
 
-LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
+LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "snapshot"])
 
 
 @LEVELS

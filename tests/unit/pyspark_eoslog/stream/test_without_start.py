@@ -22,7 +22,7 @@ from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, produce, reader, rows
 from tests.unit.support.transactions import open_transaction
 
-LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
+LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "snapshot"])
 
 
 @pytest.fixture(autouse=True)

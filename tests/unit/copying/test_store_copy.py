@@ -154,7 +154,11 @@ def test_if_the_source_deletes_a_topic_meanwhile_a_newer_slot_is_copied(
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_a_source_that_deletes_files_too_fast_is_no_endless_copy(source: Store, place: Place, world: World) -> None:
+def test_a_source_that_deletes_files_too_fast_is_no_endless_copy(
+    source: Store, place: Place, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_copy, "_MOST_PLANS", 3)
+
     def meanwhile(point: str) -> None:
         if point == "store.copy.planned":
             rewrite_everything(world.process(), world)
@@ -168,18 +172,21 @@ def test_a_source_that_deletes_files_too_fast_is_no_endless_copy(source: Store, 
 
 
 @pytest.mark.usefixtures("files_are_objects")
-def test_a_source_that_stops_deleting_files_in_time_is_copied(source: Store, place: Place, world: World) -> None:
+def test_a_source_that_stops_deleting_files_in_time_is_copied(
+    source: Store, place: Place, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_copy, "_MOST_PLANS", 3)
     plans = []
 
     def meanwhile(point: str) -> None:
         if point == "store.copy.planned":
             plans.append(point)
-            if len(plans) < store_copy._MOST_PLANS:
+            if len(plans) < 3:
                 rewrite_everything(world.process(), world)
 
     source.admin.copy(place.hooked(meanwhile))
 
-    assert len(plans) == store_copy._MOST_PLANS
+    assert len(plans) == 3
     check_copy(place.process(), *state_of(source), source)
 
 

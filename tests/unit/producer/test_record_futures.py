@@ -17,11 +17,10 @@ import pyarrow as pa
 import pytest
 
 from eoslog import errors
-from eoslog.consumer.consumer_records import ConsumerRecord
 from eoslog.producer.producer import Producer
 from eoslog.producer.record_futures import AppendedRows, AwaitedRows, RecordFuture
 from eoslog.session.positions import RecordMetadata
-from eoslog.state.names import PartitionId, TopicPartition
+from eoslog.state.names import PartitionId
 from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess
 from eoslog.store import Store
@@ -238,34 +237,6 @@ def test_offsets_are_those_of_the_rows_batches() -> None:
     rows.tell([AppendedRows(PLACE, 7, 2), AppendedRows(PLACE, -1, 1), AppendedRows(PLACE, 20, 2)], Call("flush()"))
 
     assert [future.result(0).offset for future in futures] == [7, 8, -1, 20, 21, -1]
-
-
-@pytest.mark.usefixtures("hurried_threads")
-def test_threads_that_share_a_producer_are_told_where_their_own_records_went(store: Store) -> None:
-    producer = store.producer()
-
-    def send(thread: int) -> dict[bytes, Future[RecordMetadata]]:
-        mine = {}
-        for number in range(300):
-            value = b"%d-%d" % (thread, number)
-            mine[value] = producer.send("t", value, partition=0)
-            if number % 100 == 50:
-                producer.flush()
-        return mine
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        futures = {value: each for mine in pool.map(send, range(4)) for value, each in mine.items()}
-    producer.flush()
-
-    with store.consumer(max_poll_records=2_000) as consumer:
-        consumer.assign([TopicPartition("t", 0)])
-        consumer.seek_to_beginning()
-        written: list[ConsumerRecord] = []
-        while len(written) < len(futures):
-            written += consumer.poll()
-    assert {record.value: record.offset for record in written} == {
-        value: future.result(0).offset for value, future in futures.items()
-    }
 
 
 def test_an_interrupted_flush_shifts_no_offset(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,10 +174,9 @@ def test_call_times_of_threads_add_up() -> None:
     assert part.totals()["flush-time-ns-total"] == whole.totals()["flush-time-ns-total"] == THREADS * 1_000
 
 
+@pytest.mark.usefixtures("hurried_threads")
 @pytest.mark.parametrize("transactional", [False, True])
-def test_threads_sharing_one_producer_write_each_record_and_table_row_once(
-    transactional: bool,
-) -> None:
+def test_threads_sharing_one_producer_write_each_record_and_table_row_once(transactional: bool) -> None:
     """The buffer is so small that sends flush, too."""
     store = Store(MemoryStore(Environment()), Environment())
     store.admin.create_topic("t", partitions=2)

@@ -119,6 +119,17 @@ def real_server() -> Iterator[S3Server]:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def any_s3_server(request: pytest.FixtureRequest) -> S3Server:
+    """The real S3 server, or where there is none the pretended one, which takes longer to start and to answer."""
+    server: S3Server
+    try:
+        server = request.getfixturevalue("real_server")
+    except pytest.skip.Exception:
+        server = request.getfixturevalue("moto_server")
+    return server
+
+
 @pytest.fixture(scope="session", params=[pytest.param("moto", marks=pytest.mark.slow), "real"])
 def s3_server(request: pytest.FixtureRequest) -> S3Server:
     """Each S3 server in turn."""

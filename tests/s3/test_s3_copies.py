@@ -14,7 +14,7 @@ from eoslog.storage.environment import Environment
 from tests.conftest import s3_store_at
 from tests.depth import sweep
 from tests.fault_proxy import FaultProxy
-from tests.s3.servers import S3Server
+from tests.s3.servers import S3Server, real_s3_server
 from tests.unit.verification.histories import copy_of_small_history, faults
 
 pytestmark = pytest.mark.s3
@@ -57,27 +57,28 @@ def test_an_earlier_slot_of_a_store_on_s3_is_copied(local: Store, s3_server: S3S
     assert faults(back) == []
 
 
-def test_a_store_goes_from_one_server_to_another(local: Store, moto_server: S3Server, real_server: S3Server) -> None:
-    pretended, real = at(moto_server), at(real_server)
-    local.admin.copy(pretended)
+def test_a_store_goes_from_one_server_to_another(local: Store, real_server: S3Server) -> None:
+    with real_s3_server() as another_server:
+        one, another = at(real_server), at(another_server)
+        local.admin.copy(one)
 
-    pretended.admin.copy(real, new_identity=True)
+        one.admin.copy(another, new_identity=True)
 
-    assert rows(real) == rows(local)
-    assert faults(real) == []
+        assert rows(another) == rows(local)
+        assert faults(another) == []
 
 
-def test_a_target_in_the_source_is_refused(local: Store, moto_server: S3Server) -> None:
-    there = at(moto_server, "a/store")
+def test_a_target_in_the_source_is_refused(local: Store, any_s3_server: S3Server) -> None:
+    there = at(any_s3_server, "a/store")
     local.admin.copy(there)
     bucket = there.url.removesuffix("/a/store")
 
     for path in ("a/store", "a/store/backup", "a/store/t"):
         with pytest.raises(InvalidRequest, match="lies in the source"):
-            there.admin.copy(eoslog.connect(f"{bucket}/{path}", **moto_server.options()))
+            there.admin.copy(eoslog.connect(f"{bucket}/{path}", **any_s3_server.options()))
     with pytest.raises(NotAStore, match="belong to no store"):
-        there.admin.copy(eoslog.connect(f"{bucket}/a", **moto_server.options()))
-    assert there.admin.copy(eoslog.connect(f"{bucket}/a/store2", **moto_server.options())).files > 0
+        there.admin.copy(eoslog.connect(f"{bucket}/a", **any_s3_server.options()))
+    assert there.admin.copy(eoslog.connect(f"{bucket}/a/store2", **any_s3_server.options())).files > 0
 
 
 @pytest.mark.parametrize(

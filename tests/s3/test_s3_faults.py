@@ -32,6 +32,7 @@ def test_a_conflict_is_told_apart_from_an_existing_object(faulty_s3_store: S3Sto
     assert faulty_s3_store.requests == fault_proxy.counts
 
 
+@pytest.mark.slow
 def test_a_store_that_ignores_the_condition_of_a_put_is_refused(
     moto_server: S3Server, environment: Environment
 ) -> None:

@@ -28,7 +28,7 @@ def connected(request: pytest.FixtureRequest, patient_writers: None, tmp_path: P
     options: dict[str, object] = {"fsync": False}
     url = str(tmp_path / "store")
     if getattr(request, "param", "local") == "s3":
-        server: S3Server = request.getfixturevalue("moto_server")
+        server: S3Server = request.getfixturevalue("any_s3_server")
         url, options = f"s3://{server.new_bucket()}/store", dict(server.options())
 
     eoslog.connect(url, **options).admin.create_topic("t")  # type: ignore[arg-type]

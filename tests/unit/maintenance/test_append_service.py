@@ -44,8 +44,8 @@ def test_the_service_appends_for_writers(connected: Callable[[], Store], service
 
 
 @pytest.mark.s3
-def test_a_small_commit_costs_its_writer_no_request(moto_server: S3Server) -> None:
-    url, options = f"s3://{moto_server.new_bucket()}/store", moto_server.options()
+def test_a_small_commit_costs_its_writer_no_request(any_s3_server: S3Server) -> None:
+    url, options = f"s3://{any_s3_server.new_bucket()}/store", any_s3_server.options()
 
     def connect() -> Store:
         return eoslog.connect(url, **options)  # type: ignore[arg-type]

@@ -144,11 +144,11 @@ if os.fork():
 
 
 @pytest.mark.s3
-def test_the_exit_flush_can_still_resolve_the_s3_host(moto_server: S3Server, tmp_path: Path) -> None:
+def test_the_exit_flush_can_still_resolve_the_s3_host(any_s3_server: S3Server, tmp_path: Path) -> None:
     """Python's thread pools, in one of which names are resolved, are shut down early in the exit."""
-    options = moto_server.options()
+    options = any_s3_server.options()
     options["endpoint_url"] = str(options["endpoint_url"]).replace("127.0.0.1", "localhost")
-    url = f"s3://{moto_server.new_bucket()}/exit"
+    url = f"s3://{any_s3_server.new_bucket()}/exit"
     store = eoslog.connect(url, **options)
     store.admin.create_topic("t")
     program = f"""

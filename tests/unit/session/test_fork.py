@@ -50,7 +50,7 @@ def each_store(request: pytest.FixtureRequest) -> Store:
     if request.param == "local":
         local: Store = request.getfixturevalue("store")
         return local
-    server: S3Server = request.getfixturevalue("moto_server")
+    server: S3Server = request.getfixturevalue("any_s3_server")
     return with_topic(eoslog.connect(f"s3://{server.new_bucket()}/fork", **server.options()))
 
 

@@ -476,9 +476,9 @@ def test_other_appends_are_traces_too(store: Store, recorded: Recorded) -> None:
 
 @pytest.mark.usefixtures("files_are_objects")
 @pytest.mark.s3
-def test_requests_of_s3_belong_to_their_transaction(moto_server: S3Server, recorded: Recorded) -> None:
-    options = moto_server.options()
-    store = eoslog.connect(f"s3://{moto_server.new_bucket()}/store", **options)
+def test_requests_of_s3_belong_to_their_transaction(any_s3_server: S3Server, recorded: Recorded) -> None:
+    options = any_s3_server.options()
+    store = eoslog.connect(f"s3://{any_s3_server.new_bucket()}/store", **options)
     store.admin.create_topic("t", partitions=2)
     producer = began(store)
     recorded.clear()
@@ -498,8 +498,8 @@ def test_requests_of_s3_belong_to_their_transaction(moto_server: S3Server, recor
 
 
 @pytest.mark.s3
-def test_an_expected_answer_of_s3_is_no_error(moto_server: S3Server, recorded: Recorded) -> None:
-    objects = eoslog.connect(f"s3://{moto_server.new_bucket()}/store", **moto_server.options()).object_store
+def test_an_expected_answer_of_s3_is_no_error(any_s3_server: S3Server, recorded: Recorded) -> None:
+    objects = eoslog.connect(f"s3://{any_s3_server.new_bucket()}/store", **any_s3_server.options()).object_store
     with recorded.provider.get_tracer("program").start_as_current_span("program"):
         objects.put_if_absent("a", b"1234")
         objects.put_if_absent("a", b"1234")

@@ -114,19 +114,6 @@ def test_a_topic_that_only_compacts_keeps_its_records(rows: Store) -> None:
     assert rows.admin.delete_records({T0: 1}) == {T0: 1}
 
 
-def test_a_producer_whose_rows_were_deleted_keeps_its_sequence(store: Store) -> None:
-    producer = store.producer()
-    producer.send("t", b"1", partition=0)
-    producer.flush()
-    store.admin.delete_records({T0: -1})
-    producer.send("t", b"2", partition=0)
-    producer.flush()
-
-    assert values(store) == [b"2"]
-    (described,) = store.admin.describe_producers("t", 0)
-    assert (described.producer_id, described.last_sequence) == (producer.producer_id, 1)
-
-
 @pytest.mark.parametrize(("reset", "wanted"), [("earliest", [b"2", b"3"]), ("latest", [])])
 def test_a_consumer_below_the_log_start_goes_where_its_policy_says(
     rows: Store, world: World, reset: Any, wanted: list[bytes]

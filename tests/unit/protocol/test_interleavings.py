@@ -22,8 +22,6 @@ from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer
 from eoslog.state.draft import AppendEntry
 from eoslog.state.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
-from eoslog.state.names import PartitionId, TopicPartition
-from eoslog.state.partitions import partition_of
 from eoslog.state.topics import topic_named
 from eoslog.store import Store
 from tests.requests import Applying
@@ -268,16 +266,3 @@ def test_a_commit_waits_for_the_outcomes_of_its_own_appends(store: Store, world:
     producer.commit_transaction()
 
     assert values(store) == [b"unclear"]
-
-
-def test_rows_of_an_open_transaction_outlive_every_call_that_deletes_rows(store: Store) -> None:
-    producer = transactional(store)
-    producer.begin_transaction()
-    write(producer, (0, b"open"))
-    place = PartitionId(store.read(lambda state, slot: topic_named(state, "t").topic_id), 0)
-
-    store.admin.delete_records({TopicPartition("t", 0): -1})
-
-    assert store.read(lambda state, slot: partition_of(state, place).log_start_offset) == 0
-    producer.commit_transaction()
-    assert values(store) == [b"open"]

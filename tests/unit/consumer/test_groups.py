@@ -12,16 +12,6 @@ from tests.unit.support.groups import T0, T1, generation, heartbeats, member, me
 from tests.unit.support.world import World
 
 
-def test_the_first_member_reads_everything(store: Store, world: World) -> None:
-    consumer = member(world)
-
-    assert consumer.assignment() == {T0, T1}
-    assert consumer.subscription() == {"t"}
-    assert consumer.group_metadata()[:2] == ("g", 1)
-    assert members(store) == {consumer.group_metadata().member_id}
-    assert heartbeats(store) == [consumer.group_metadata().member_id]
-
-
 def test_members_share_the_partitions_and_a_third_has_none(store: Store, world: World) -> None:
     consumers = [member(world) for _ in range(3)]
     for consumer in consumers:
@@ -106,17 +96,6 @@ def test_heartbeats_cost_two_requests_in_a_third_of_the_session(store: Store, wo
     spent = process.requests - before
     assert (spent["PUT"], spent["LIST"]) == (3, 3)
     assert generation(store) == 2
-
-
-def test_each_member_reads_only_topics_that_it_subscribed_to(store: Store, world: World) -> None:
-    store.admin.create_topic("u")
-    first = member(world)
-    second = world.process().consumer("g")
-    second.subscribe(["t", "u"])
-    second.poll(0)
-    first.poll(0)
-
-    assert (first.assignment(), second.assignment()) == ({T0, T1}, {TopicPartition("u", 0)})
 
 
 def test_a_changed_subscription_is_a_new_generation_of_the_same_member(store: Store, world: World) -> None:

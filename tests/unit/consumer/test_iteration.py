@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import pytest
 
-import eoslog
 from eoslog import errors
 from eoslog.consumer.consumer import Consumer
 from eoslog.store import Store
-from tests.unit.support.held import LONGEST_WAIT_S
 from tests.unit.support.reading import T0, T1, assigned, send, taken
 from tests.unit.support.world import World, faulty, values
 
@@ -186,28 +180,6 @@ def test_wakeup_ends_the_loop_and_the_next_one_continues(store: Store) -> None:
         consumer.wakeup()
 
     assert [record.value for record in consumer] == [b"1"]
-
-
-def test_another_thread_ends_a_loop_that_waits(tmp_path: Path) -> None:
-    store = eoslog.connect(tmp_path / "store", fsync=False)
-    store.admin.create_topic("t")
-    send(store, b"0")
-    consumer = assigned(store, T0)
-    got_first = threading.Event()
-
-    def loop() -> list[bytes | None]:
-        seen = []
-        for record in consumer:
-            seen.append(record.value)
-            got_first.set()
-        return seen
-
-    with ThreadPoolExecutor(1) as threads:
-        looping = threads.submit(loop)
-        assert got_first.wait(LONGEST_WAIT_S)
-        consumer.wakeup()
-
-        assert looping.result(LONGEST_WAIT_S) == [b"0"]
 
 
 def test_a_loop_without_topics_is_refused(store: Store) -> None:

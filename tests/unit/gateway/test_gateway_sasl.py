@@ -135,14 +135,6 @@ def test_a_failed_authentication_ends_the_connection_after_a_while(
     assert record.exc_info is None
 
 
-def test_an_unknown_mechanism_gets_the_list_of_the_known_ones(store: Store, scram: Security) -> None:
-    with running(store, security=scram) as gateway, Client(gateway.port) as client:
-        answer = handshake(client, "PLAIN")
-        assert answer.error_code is ErrorCode.unsupported_sasl_mechanism
-        assert answer.mechanisms == ("SCRAM-SHA-256", "SCRAM-SHA-512")
-        assert client.is_closed
-
-
 def test_without_sasl_there_is_no_authentication(store: Store) -> None:
     with running(store) as gateway:
         with Client(gateway.port) as client:
@@ -153,12 +145,6 @@ def test_without_sasl_there_is_no_authentication(store: Store) -> None:
             assert answer.error_code is ErrorCode.illegal_sasl_state
             assert answer.error_message == "the gateway offers no authentication by SASL"
             assert client.is_closed
-
-
-def test_a_message_before_the_handshake_is_refused(store: Store, scram: Security) -> None:
-    with running(store, security=scram) as gateway, Client(gateway.port) as client:
-        assert message(client, b"n,,n=alice,r=nonce").error_code is ErrorCode.illegal_sasl_state
-        assert client.is_closed
 
 
 def test_requests_wait_for_the_outcome_of_the_authentication(store: Store, scram: Security) -> None:

@@ -166,18 +166,6 @@ def test_the_exit_writes_the_rows_before_their_time(local: Store, tmp_path: Path
     assert values(local) == [b"v"]
 
 
-def test_rows_that_an_exit_function_sends_are_written(local: Store, tmp_path: Path) -> None:
-    program = """
-import atexit, eoslog
-producer = eoslog.connect('store', fsync=False).producer(linger_ms=1)
-atexit.register(lambda: producer.send('t', b'v') and None)
-"""
-
-    assert ran(program, directory=tmp_path) == (0, "", "")
-
-    assert values(local) == [b"v"]
-
-
 def test_a_close_that_does_not_wait_writes_nothing_and_ends_the_thread(local: Store) -> None:
     before = set(threading.enumerate())
     producer = local.producer(linger_ms=LONG_MS)

@@ -11,7 +11,7 @@ from eoslog.consumer.consumer import Consumer
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.store import Store
 from tests.unit.support.transactions import open_transaction
-from tests.unit.support.two_phase import DAY_MS, PLACE, begun, committed_offset, restarted
+from tests.unit.support.two_phase import PLACE, begun, committed_offset, restarted
 from tests.unit.support.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
 
 # Prepare, then complete
@@ -371,20 +371,6 @@ def test_an_init_that_keeps_and_has_no_answer_is_repeated(store: Store, world: W
 
 
 # Time-outs
-
-
-@pytest.mark.parametrize("prepared_timeout_ms", [10 * DAY_MS, None])
-def test_it_waits_for_its_own_time_out_and_not_that_of_a_transaction(
-    store: Store, world: World, prepared_timeout_ms: int | None
-) -> None:
-    producer = begun(store, staged=True, transaction_timeout_ms=1_000, prepared_timeout_ms=prepared_timeout_ms)
-    prepared = producer.prepare_transaction()
-    world.pass_time(9 * DAY_MS)
-    assert Coordinator(store).abort_timed_out_transactions() == []
-
-    restarted(world).complete_transaction(prepared)
-
-    assert values(store) == [b"v"]
 
 
 def test_past_its_time_out_it_is_aborted_and_its_commit_says_so(store: Store, world: World) -> None:

@@ -170,26 +170,6 @@ def test_a_child_ignores_a_change_of_its_parents_cache_of_records(store: Store) 
         assert in_child(lambda: values(store, "t")) == [b"v"]
 
 
-def test_a_child_forked_during_an_append_does_not_keep_the_turn(store: Store) -> None:
-    queue = store.object_store.host_queue
-    assert queue is not None
-    runs, is_run = os.pipe()
-    with queue.turn() as turn:
-        assert turn.begin()
-        child = os.fork()
-        if child == 0:
-            os.write(is_run, b"1")
-            threading.Event().wait(LONGEST_S)
-            os._exit(0)
-    os.read(runs, 1)
-    try:
-        with queue.turn() as turn:
-            assert turn.begin()
-    finally:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-
-
 def opened(store: Store, transactional_id: str | None) -> Producer:
     """A producer with a row that is not written yet."""
     producer = store.producer(transactional_id)

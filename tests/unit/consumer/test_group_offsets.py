@@ -67,18 +67,6 @@ def delete_offsets(store: Store, group: str, places: list[TopicPartition]) -> No
     store.admin.delete_consumer_group_offsets(group, places)
 
 
-@pytest.mark.scenario(160)
-def test_offsets_of_an_open_transaction_show_to_nobody_and_count_at_its_commit(store: Store) -> None:
-    producer = sending(store, PENDING)
-    assert committed(store) == [100, 110, 200, None]
-    assert [reader(store).position(place) for place in PLACES] == [100, 110, 200, 0]
-
-    producer.commit_transaction()
-
-    assert committed(store) == [100, 111, 201, 211]
-    assert [reader(store).position(place) for place in PLACES] == [100, 111, 201, 211]
-
-
 @pytest.mark.further("Offsets and tools")
 def test_offsets_in_transactions_of_several_groups_and_producers_do_not_touch_each_other(store: Store) -> None:
     producers = {

@@ -71,7 +71,7 @@ def _life(store: Store, clock: Clock, committed: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("times", [2, *(pytest.param(times, marks=pytest.mark.slow) for times in (1, 5))])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sweep(POINTS, quick=[point for point in POINTS if not point.startswith("segment.")]))
 def test_a_process_that_dies_leaves_nothing_half_done(point: str, times: int) -> None:
     clock, committed = Clock(), list[bytes]()
     objects = MemoryStore(Environment(), wall_clock=clock)

@@ -119,6 +119,10 @@ class Held:
         """Wait until the process wants to write."""
         assert self._event(self._is_asked, step).wait(_PATIENCE_S)
 
+    def pass_over(self, step: str) -> None:
+        """Do not hold the process at this step."""
+        self._event(self._has_ended, step).set()
+
     def let_go(self, step: str, kill: Kill | None = None) -> None:
         """Let the process write, and wait for the end of the step."""
         self._kill = kill
@@ -416,6 +420,7 @@ def test_a_new_process_of_a_static_member_waits_for_the_commits_of_the_old_one_t
 ) -> None:
     process = world.process()
     of_gateway = Held(process, lambda request: "" if isinstance(request, ChangeGroup) else "commit")
+    of_gateway.pass_over(HAND_OVER)
     looks, may_look, joins = threading.Event(), threading.Event(), threading.Event()
     read, join = Memberships.predecessor, GroupCoordinator.join
 

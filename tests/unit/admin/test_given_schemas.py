@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import polars as pl
@@ -13,6 +11,7 @@ from pyspark.sql.types import LongType
 
 from eoslog import InvalidRequest, Store, Topic, UnsupportedSchema
 from eoslog.format.topic_schemas import stored_schema
+from tests.programs import ran
 
 WANTED = pa.schema([("carrier", pa.string()), ("miles", pa.int64()), ("fare", pa.decimal128(10, 2))])
 
@@ -89,9 +88,7 @@ store = eoslog.connect("memory://given")
 store.admin.create_topic("c", schema={"carrier": "string"})
 print([name for name in sys.modules if name.startswith("pyspark")])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
+    assert ran(program) == (0, "[]\n", "")
 
 
 @pytest.mark.parametrize(

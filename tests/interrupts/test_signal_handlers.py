@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,9 +20,9 @@ from tests.delta_logs import tables
 from tests.interrupts.interruption import TimeLimit, handled, interrupt, points
 from tests.interrupts.stores import empty_store
 from tests.interrupts.test_producer_interrupts import new_store, rows_in
+from tests.programs import Program
 
 _SLICE = 20
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("call", ["send", "flush", "close", "commit_transaction", "abort_transaction"])
@@ -193,7 +191,9 @@ def in_a_process_of_its_own(path: Path, seconds: float) -> None:
         "from tests.interrupts.test_signal_handlers import under_time_limits\n"
         f"under_time_limits(Path({str(path)!r}), {seconds})"
     )
-    subprocess.run([sys.executable, "-c", script], timeout=300 + seconds, check=True, cwd=REPOSITORY)
+    with Program(script) as program:
+        _, told = program.communicate(300 + seconds)
+    assert program.returncode == 0, told.decode()
 
 
 def test_rows_are_exact_under_time_limits_at_random_moments(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from kio.schema.errors import ErrorCode
@@ -107,19 +107,12 @@ def coordinate(process: Process) -> None:
     store.admin.vacuum(staged_max_age_ms=0, deleted_file_retention_ms=0)
 
 
-class Role(NamedTuple):
-    """A heading of the page."""
-
-    before: Sequence[str]
-    """The roles that have to act first."""
-    act: Callable[[Process], None]
-
-
-ROLES = {
-    "The administrator": Role((), administer),
-    "A producer": Role(("The administrator",), produce),
-    "A member of a consumer group": Role(("The administrator", "A producer"), consume_in_a_group),
-    "A gateway": Role(("The administrator",), serve_clients),
-    "A reader": Role(("The administrator", "A producer"), read),
-    "The coordinator": Role(("The administrator", "A producer", "A member of a consumer group"), coordinate),
+ROLES: dict[str, Callable[[Process], None]] = {
+    "The administrator": administer,
+    "A producer": produce,
+    "A member of a consumer group": consume_in_a_group,
+    "A gateway": serve_clients,
+    "A reader": read,
+    "The coordinator": coordinate,
 }
+"""By the headings of the page, in an order in which they can act on one store."""

@@ -61,7 +61,7 @@ class Place:
 
     def act(self, *roles: str) -> None:
         for role in roles:
-            ROLES[role].act(partial(self.store, role))
+            ROLES[role](partial(self.store, role))
 
 
 @pytest.fixture(scope="module")

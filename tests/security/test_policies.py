@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from xml.etree import ElementTree
 
 import pytest
@@ -16,7 +15,7 @@ from eoslog.store import Store
 from tests.conftest import s3_store_at
 from tests.s3.servers import S3Server
 from tests.security.policies import Request, allows, denies, policy
-from tests.security.roles import ROLES, administer, consume_in_a_group, coordinate, produce, serve_clients
+from tests.security.roles import ROLES
 
 pytestmark = pytest.mark.s3
 
@@ -30,76 +29,55 @@ ACTIONS = {
 KEY_PREFIX = "some/prefix/"
 
 
-class Recorded:
-    """A store on S3 whose requests are written down, as a policy sees them."""
-
-    def __init__(self, server: S3Server, bucket: str) -> None:
-        self.requests: set[Request] = set()
-        """Of the processes begun since it was last made anew."""
-        self._server, self._bucket = server, bucket
-
-    def process(self) -> Store:
-        """The store as another process opens it."""
-        environment = Environment()
-        store = s3_store_at(self._server, self._bucket, environment)
-        self._record(store)
-        return Store(store, environment)
-
-    def _record(self, store: S3Store) -> None:
-        send, requests = store._send, self.requests
-
-        def recording(request: http_store.Request, path: str) -> http_store.Answer:
-            if request.operation == "DeleteObjects":
-                keys = [each.text or "" for each in ElementTree.fromstring(request.body).iterfind(".//{*}Key")]
-                requests.update(Request("s3:DeleteObject", key.removeprefix(KEY_PREFIX)) for key in keys)
-            else:
-                path = (request.key or request.query["prefix"]).removeprefix(KEY_PREFIX)
-                requests.add(Request(ACTIONS[request.operation], path, "If-None-Match" in request.headers))
-            return send(request, path)
-
-        store._send = recording  # type: ignore[method-assign]
+@pytest.fixture(scope="module")
+def requests(s3_server: S3Server) -> dict[str, set[Request]]:
+    """The requests of each role, as a policy sees them. The roles act one after the other on one store."""
+    bucket = s3_server.new_bucket()
+    found: dict[str, set[Request]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        # One of the servers of these tests looks and then writes, so that two who race may both be told that they won.
+        patch.setattr(probe, "_RACERS", 1)
+        for role, act in ROLES.items():
+            found[role] = set()
+            act(partial(recorded_process, s3_server, bucket, found[role]))
+    return found
 
 
-@pytest.fixture
-def recorded(s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    # One of the servers of these tests looks and then writes, so that two who race may both be told that they won.
-    monkeypatch.setattr(probe, "_RACERS", 1)
-    return Recorded(s3_server, s3_bucket)
+def recorded_process(server: S3Server, bucket: str, requests: set[Request]) -> Store:
+    """The store as another process opens it, whose requests are written down."""
+    environment = Environment()
+    store = s3_store_at(server, bucket, environment)
+    send = store._send
 
+    def recording(request: http_store.Request, path: str) -> http_store.Answer:
+        if request.operation == "DeleteObjects":
+            keys = [each.text or "" for each in ElementTree.fromstring(request.body).iterfind(".//{*}Key")]
+            requests.update(Request("s3:DeleteObject", key.removeprefix(KEY_PREFIX)) for key in keys)
+        else:
+            path = (request.key or request.query["prefix"]).removeprefix(KEY_PREFIX)
+            requests.add(Request(ACTIONS[request.operation], path, "If-None-Match" in request.headers))
+        return send(request, path)
 
-@contextmanager
-def requests_of(recorded: Recorded) -> Iterator[set[Request]]:
-    """The requests of the processes that are begun within."""
-    recorded.requests = set()
-    yield recorded.requests
+    store._send = recording  # type: ignore[method-assign]
+    return Store(store, environment)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_may_do_all_that_it_does(role: str, recorded: Recorded) -> None:
-    for each in ROLES[role].before:
-        ROLES[each].act(recorded.process)
-
-    with requests_of(recorded) as requests:
-        ROLES[role].act(recorded.process)
-
+def test_a_role_may_do_all_that_it_does(role: str, requests: dict[str, set[Request]]) -> None:
     granted = policy(role)
-    assert sorted(each for each in requests if not allows(granted, each)) == []
+    assert sorted(each for each in requests[role] if not allows(granted, each)) == []
     unused = {
         action
         for statement in granted["Statement"]
         if statement["Effect"] == "Allow"
         for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
-    } - {each.action for each in requests}
+    } - {each.action for each in requests[role]}
     assert unused == set()
 
 
-def test_nothing_that_may_not_be_replaced_is_put_without_the_condition(recorded: Recorded) -> None:
+def test_nothing_that_may_not_be_replaced_is_put_without_the_condition(requests: dict[str, set[Request]]) -> None:
     create_only = policy("Create-only")
-    with requests_of(recorded) as requests:
-        for act in (administer, produce, consume_in_a_group, serve_clients, coordinate):
-            act(recorded.process)
-
-    puts = {each for each in requests if each.action == "s3:PutObject"}
+    puts = {each for role in requests for each in requests[role] if each.action == "s3:PutObject"}
 
     assert sorted(each for each in puts if denies(create_only, each)) == []
     replaceable = {each.path.split("/")[0] for each in puts if not each.create_only}

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from select import select
@@ -31,12 +30,7 @@ class Program:
     """A running program: the parts of ``subprocess.Popen`` that tests use."""
 
     def __init__(
-        self,
-        text: str,
-        *arguments: str,
-        directory: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        stdout: int = subprocess.PIPE,
+        self, text: str, *arguments: str, directory: Path | None = None, stdout: int = subprocess.PIPE
     ) -> None:
         """Start a program.
 
@@ -44,14 +38,13 @@ class Program:
             text: the program.
             arguments: what it finds in ``sys.argv`` behind its name.
             directory: its working directory. None: that of this process.
-            environment: variables that it has beside those of this process.
             stdout: a file descriptor for its output. By default ``self.stdout`` is a pipe from there.
         """
         request = {
             "text": text,
             "arguments": arguments,
             "directory": str(directory or Path.cwd()),
-            "environment": dict(os.environ) | dict(environment or {}),
+            "environment": dict(os.environ),
         }
         output, own_output = os.pipe()
         errors, own_errors = os.pipe()
@@ -110,9 +103,9 @@ class Program:
         return found[self.stdout], found[self.stderr]
 
 
-def ran(text: str, *arguments: str, directory: Path | None = None, **environment: str) -> tuple[int, str, str]:
+def ran(text: str, *arguments: str, directory: Path | None = None) -> tuple[int, str, str]:
     """Run a program to its end. Return its status and what it wrote to both of its outputs."""
-    with Program(text, *arguments, directory=directory, environment=environment) as program:
+    with Program(text, *arguments, directory=directory) as program:
         output, errors = program.communicate()
         return program.wait(), output.decode(), errors.decode()
 

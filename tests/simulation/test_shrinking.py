@@ -26,6 +26,7 @@ def test_a_plan_is_read_as_it_was_written() -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
+@pytest.mark.slow
 def test_a_failing_seed_shrinks_to_a_short_history_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     _believe_that_every_slot_is_won(monkeypatch)
     failure = _first_failure()

@@ -13,14 +13,13 @@ from functools import partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 import eoslog
 from eoslog.cli.metrics_options import metrics_options, prometheus_metrics, serve_metrics, usable_port
 from eoslog.cli.options import COUNT, NATURAL, Command, Invocation, parsed, pass_invocation
-from eoslog.cli.rendering import Columns
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_addresses import is_unspecified
 
@@ -235,27 +234,16 @@ def gateway(
         asyncio.run(_served(server, listening, str(advertised), store, metrics=metrics))
 
 
-class _Client(NamedTuple):
-    client: str
-    settings: str
-
-
-CLIENTS = (
-    _Client("Java, Kafka 4.3", "none; group.protocol stays classic"),
-    _Client("librdkafka, confluent-kafka", "consumers need a group.id; group.protocol stays classic"),
-    _Client("kafka-python, aiokafka, franz-go", "none"),
-    _Client(
-        "Kafka Connect 4.3",
-        "exactly.once.source.support=enabled, and consumer.isolation.level=read_committed for sinks",
+_CLIENTS = {
+    "Java, Kafka 4.3": "none; group.protocol stays classic",
+    "librdkafka, confluent-kafka": "consumers need a group.id; group.protocol stays classic",
+    "kafka-python, aiokafka, franz-go": "none",
+    "Kafka Connect 4.3": "exactly.once.source.support=enabled, and consumer.isolation.level=read_committed for sinks",
+    "Spark's Kafka connector": (
+        "kafka.isolation.level=read_committed; it assigns partitions, and its offsets are in its checkpoint"
     ),
-    _Client(
-        "Spark's Kafka connector",
-        "kafka.isolation.level=read_committed; it assigns partitions, and its offsets are in its checkpoint",
-    ),
-)
+}
 """The settings of clients beside ``bootstrap.servers``."""
-_CLIENTS = Columns("Client Settings")
-_BROKERS = Columns("NodeId Address Rack")
 
 
 def _password() -> str:
@@ -263,10 +251,6 @@ def _password() -> str:
     if sys.stdin.isatty():
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     return sys.stdin.readline().rstrip("\r\n")
-
-
-_VERSIONS = Columns("Api MinVersion MaxVersion")
-_TOPICS = Columns("Topic Partitions IsServed")
 
 
 def _print_check(
@@ -296,37 +280,22 @@ def _print_check(
             "DefaultPartitions": config.default_partitions,
             "GroupInitialRebalanceDelayMs": config.group_initial_rebalance_delay_ms,
         },
-        brokers=[_BROKERS.of(_Known(each.node_id, str(each.address), each.rack)) for each in gateways.brokers],
-        clients=[_CLIENTS.of(each) for each in CLIENTS],
+        brokers=[
+            {"NodeId": each.node_id, "Address": str(each.address), "Rack": each.rack} for each in gateways.brokers
+        ],
+        clients=[{"Client": client, "Settings": settings} for client, settings in _CLIENTS.items()],
         # The versions would be a screen of their own.
         apis=[
-            _VERSIONS.of(_Offered(key.name.lower(), versions.start, versions.stop - 1))
+            {"Api": key.name.lower(), "MinVersion": versions.start, "MaxVersion": versions.stop - 1}
             for key, versions in VERSIONS.items()
             if invocation.as_json or invocation.wide
         ],
+        # Only topics of Kafka's records are served.
         topics=[
-            _TOPICS.of(_Served(topic.topic, topic.partitions, topic.topic_schema.kind == "records")) for topic in topics
+            {"Topic": each.topic, "Partitions": each.partitions, "IsServed": each.topic_schema.kind == "records"}
+            for each in topics
         ],
     )
-
-
-class _Known(NamedTuple):
-    node_id: int
-    address: str
-    rack: str | None
-
-
-class _Offered(NamedTuple):
-    api: str
-    min_version: int
-    max_version: int
-
-
-class _Served(NamedTuple):
-    topic: str
-    partitions: int
-    is_served: bool
-    """True if the topic holds Kafka's records. Topics of columns are not served."""
 
 
 def _allow_files(connections: int) -> None:

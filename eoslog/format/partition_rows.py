@@ -6,6 +6,7 @@ A checkpoint divides the partitions into parts, so that a later checkpoint share
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -137,69 +138,38 @@ NULLABLE_IN_PARTITIONS = frozenset({"sealed[].txnindex", *(f"active[].{name}" fo
 
 
 def partition_row(partition: Partition) -> dict[str, Any]:
-    return {
-        "topic_id": partition.id.topic_id,
-        "partition": partition.id.partition,
-        "log_start_offset": partition.log_start_offset,
-        "next_offset": partition.next_offset,
-        "segment_base_offset": partition.segment_base_offset,
-        "changed_slot": partition.changed_slot,
-        "snapshot_floor": partition.snapshot_floor,
-        "snapshot_floor_ms": partition.snapshot_floor_ms,
-        "removed_end_slot": partition.removed_end_slot,
-        "cleaned_offset": partition.cleaned_offset,
-        "sealed": [
-            fields_of(segment) | {name: file_row(getattr(segment, name)) for name in ("index", "txnindex", "snapshot")}
-            for segment in partition.sealed
-        ],
-        "active": [batch_row(batch) for batch in partition.active],
-        "open_transactions": [
-            {"producer_id": producer_id, "first_offset": first}
-            for producer_id, first in partition.open_transactions.items()
-        ],
-        "aborted": [
-            {name: getattr(txn, name) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")}
-            for txn in partition.aborted
-        ],
-        "producers": [_producer_row(producer) for producer in partition.producers.values()],
-        "start_producers": [_producer_row(producer) for producer in partition.start_producers.values()],
-        "created_slot": partition.created_slot,
-        "skipped": [rows._asdict() for rows in partition.skipped],
-    }
+    """Return the row of a partition. It has more fields than there are columns."""
+    return (
+        fields_of(partition)
+        | partition.id._asdict()
+        | {
+            "sealed": [
+                fields_of(segment)
+                | {name: file_row(getattr(segment, name)) for name in ("index", "txnindex", "snapshot")}
+                for segment in partition.sealed
+            ],
+            "active": [batch_row(batch) for batch in partition.active],
+            "open_transactions": [
+                {"producer_id": producer_id, "first_offset": first}
+                for producer_id, first in partition.open_transactions.items()
+            ],
+            "aborted": [fields_of(transaction) for transaction in partition.aborted],
+            "producers": [_producer_row(producer) for producer in partition.producers.values()],
+            "start_producers": [_producer_row(producer) for producer in partition.start_producers.values()],
+            "skipped": [rows._asdict() for rows in partition.skipped],
+        }
+    )
 
 
 def partitions_from_columns(rows: pa.RecordBatch) -> list[Partition]:
     """Decode partitions from rows of a checkpoint's part."""
     columns = columns_of(rows)
-
-    def of(name: str, decode: Decode = plain) -> Iterable[Any]:
-        return decode(columns[name])
-
-    ids = map(PartitionId, of("topic_id"), of("partition"))
-    active = lists(columns["active"], batches_from_columns)
-    return list(
-        map(
-            Partition,
-            ids,
-            of("log_start_offset"),
-            of("next_offset"),
-            of("segment_base_offset"),
-            lists(columns["sealed"], _sealed, tuple),
-            active,
-            [sum(batch.file.length for batch in each if batch.file is not None) for each in active],
-            map(dict, lists(columns["open_transactions"], partial(objects, _OpenTransaction))),
-            lists(columns["aborted"], partial(objects, AbortedTransaction)),
-            lists(columns["producers"], _producers, _by_id),
-            of("changed_slot"),
-            of("snapshot_floor"),
-            of("snapshot_floor_ms"),
-            of("removed_end_slot"),
-            of("cleaned_offset"),
-            lists(columns["start_producers"], _producers, _by_id),
-            of("created_slot"),
-            lists(columns["skipped"], partial(objects, SkippedRows), tuple),
-        )
-    )
+    values: dict[str, Any] = {name: _DECODERS.get(name, plain)(columns[name]) for name in PARTITIONS_SCHEMA.names}
+    values["id"] = map(PartitionId, values["topic_id"], values["partition"])
+    values["active_bytes"] = [
+        sum(batch.file.length for batch in active if batch.file is not None) for active in values["active"]
+    ]
+    return list(map(Partition, *(values[each.name] for each in fields(Partition))))
 
 
 class _OpenTransaction(NamedTuple):
@@ -227,6 +197,18 @@ def _sealed(rows: Any) -> list[Any]:
         txnindex=lambda column: optional(column, files_from_column),
         snapshot=files_from_column,
     )
+
+
+_DECODERS: dict[str, Decode] = {
+    "sealed": lambda column: lists(column, _sealed, tuple),
+    "active": lambda column: lists(column, batches_from_columns),
+    "open_transactions": lambda column: map(dict, lists(column, partial(objects, _OpenTransaction))),
+    "aborted": lambda column: lists(column, partial(objects, AbortedTransaction)),
+    "producers": lambda column: lists(column, _producers, _by_id),
+    "start_producers": lambda column: lists(column, _producers, _by_id),
+    "skipped": lambda column: lists(column, partial(objects, SkippedRows), tuple),
+}
+"""The decoders of columns that hold lists."""
 
 
 def batch_row(batch: Batch) -> dict[str, Any]:

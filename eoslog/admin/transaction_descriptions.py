@@ -110,7 +110,7 @@ class HangingTransaction(NamedTuple):
     """Why it is still open."""
 
 
-ANY_AGE = -(2**62)
+_ANY_AGE = -(2**62)
 """Less than the age of every transaction (ms), also of one whose start is in the future by this clock."""
 WITHIN_TIMEOUT = "within its own timeout"
 PAST_TIMEOUT = "past its timeout: a coordinator or the next writer to this store aborts it"
@@ -264,6 +264,21 @@ def hanging_transactions(
         for producer_id, start_offset in state.partitions[partition_id].open_transactions.items()
     ]
     return [each for each in found if each.duration_ms > max_transaction_timeout_ms]
+
+
+def holding_transactions(
+    state: StoreState, now_ms: int, *, topic: str | None = None
+) -> dict[TopicPartition, HangingTransaction]:
+    """Return the transaction that holds back each partition: the one with the first open row.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such topic.
+    """
+    found: dict[TopicPartition, HangingTransaction] = {}
+    # The transactions of a partition come in the order of their first rows.
+    for each in hanging_transactions(state, now_ms, _ANY_AGE, topic=topic):
+        found.setdefault(each.topic_partition, each)
+    return found
 
 
 def transaction_at(state: StoreState | Draft, topic_partition: TopicPartition, start_offset: int) -> str | None:

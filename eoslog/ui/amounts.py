@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from eoslog.admin.topic_admin import describe_partition
 from eoslog.state.partition_state import Partition
 
 
@@ -20,12 +21,8 @@ class Amount(NamedTuple):
 
 def amount_of(partition: Partition) -> Amount:
     """Return the amount of data in a partition. No file is read."""
-    active = {batch.file.path for batch in partition.active if batch.file is not None and batch.file.is_object}
-    return Amount(
-        partition.high_watermark - partition.log_start_offset,
-        partition.active_bytes + sum(segment.bytes for segment in partition.sealed),
-        len(active) + sum(segment.file_count for segment in partition.sealed),
-    )
+    found = describe_partition(partition)
+    return Amount(found.high_watermark - found.log_start_offset, found.bytes, found.files)
 
 
 def sum_of(amounts: Sequence[Amount]) -> Amount:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eoslog.cli.rendering import duration_shown, shown, size_shown
+from eoslog.format.column_types import kind_of
 from eoslog.format.json_values import to_json
 
 CELL_BYTES = 160
@@ -85,29 +86,25 @@ def cell(value: Any, limit: int = CELL_BYTES) -> Cell:
     """Return a value of a row, a ``pyarrow.Scalar``, and at most ``limit`` bytes of it."""
     if not value.is_valid:
         return Cell("null", "null")
-    kind = value.type
-    if _is_binary(kind) or _is_text(kind):
+    kind = kind_of(value.type)
+    if kind in ("binary", "text"):
         whole = value.as_buffer()
         start = whole.slice(0, min(limit, whole.size)).to_pybytes()
         is_cut = whole.size > limit
-        return _of_bytes(start, is_text=_is_text(kind), whole=whole.size if is_cut else None)
+        return _of_bytes(start, is_text=kind == "text", whole=whole.size if is_cut else None)
     try:
         plain = to_json(value.as_py())
     except (ValueError, OverflowError):
         # A date or time that Python cannot hold, such as one after the year 9999.
-        return Cell(f"a {kind} beyond the years 1 to 9999", "null")
-    if pa.types.is_nested(kind):
+        return Cell(f"a {value.type} beyond the years 1 to 9999", "null")
+    if pa.types.is_nested(value.type):
         return _of_json(json.dumps(plain, ensure_ascii=False, default=str), limit)
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return Cell(shown(str(plain)[:limit]), "number" if is_number else "text")
+    return Cell(shown(str(plain)[:limit]), "number" if is_number(value.type) else "text")
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+def is_number(data_type: pa.DataType) -> bool:
+    """Return True if the values of a type are numbers."""
+    return kind_of(data_type) in ("integer", "float", "decimal")
 
 
 def _of_bytes(start: bytes, *, is_text: bool, whole: int | None) -> Cell:

@@ -6,14 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eoslog.admin.transaction_descriptions import (
-    ANY_AGE,
-    HangingTransaction,
-    hanging_transactions,
-)
+from eoslog.admin.transaction_descriptions import HangingTransaction, holding_transactions
 from eoslog.read.history import Operation
 from eoslog.session.session import partition_named
-from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
 from eoslog.ui.amounts import Amount, amount_of, sum_of
 from eoslog.ui.console_store import ConsoleStore
@@ -95,15 +90,10 @@ def commit_rate(operations: Sequence[Operation], *, is_whole: bool, now_ms: int)
 
 
 def holders(state: StoreState, now_ms: int) -> list[Holder]:
-    """Return the transaction that holds back each partition: the one with the first open row. The oldest come first."""
-    first: dict[TopicPartition, HangingTransaction] = {}
-    for each in hanging_transactions(state, now_ms, ANY_AGE):
-        known = first.get(each.topic_partition)
-        if known is None or each.start_offset < known.start_offset:
-            first[each.topic_partition] = each
+    """Return the transaction that holds back each partition. The oldest come first."""
     found = [
         Holder(each, partition_named(state, partition)[1].high_watermark - each.start_offset)
-        for partition, each in first.items()
+        for partition, each in holding_transactions(state, now_ms).items()
     ]
     return sorted(found, key=lambda each: -each.transaction.duration_ms)
 

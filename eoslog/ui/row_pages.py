@@ -28,7 +28,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.ui.console_store import ConsoleStore
-from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, Cell, cell, pretty
+from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, Cell, cell, is_number, pretty
 from eoslog.ui.pages import Page, Query, with_zone
 from eoslog.wording import quoted
 
@@ -340,7 +340,7 @@ def _wanted(query: Query, topic: Topic) -> _Wanted | None:
     if not key:
         return None if condition is None else _Wanted(condition)
     name = _key_column(topic).name
-    literal = key if _is_number(_key_column(topic).type) else _text_literal(key)
+    literal = key if is_number(_key_column(topic).type) else _text_literal(key)
     equal = f"`{name.replace('`', '``')}` = {literal}"
     return _Wanted(f"{equal} AND ({condition})" if condition else equal)
 
@@ -366,10 +366,6 @@ def _key_column(topic: Topic) -> pa.Field[Any]:
         kind = "no key" if not names else "a key of several columns"
         raise InvalidOption(f"topic {topic.topic} has {kind}. Give a condition instead")
     return stored_schema(topic).field(names[0])
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
 
 
 def _wanted_partition(query: Query, topic: Topic) -> int | None:
@@ -440,7 +436,7 @@ def _shown(place: _Place, reader: _Reader, found: _Found) -> dict[str, Any]:
         "place": place,
         "found": found,
         "columns": columns.values if not found.skipped_bytes else [],
-        "numbers": {name for name in columns.values if _is_number(stored.field(name).type)},
+        "numbers": {name for name in columns.values if is_number(stored.field(name).type)},
         "more_columns": columns.more,
         "views": _VIEWS,
         "reader": reader,

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from eoslog.admin.topic_admin import describe_partition, kafka_spelling, schema_history
-from eoslog.admin.transaction_descriptions import ANY_AGE, HangingTransaction, hanging_transactions
+from eoslog.admin.transaction_descriptions import HangingTransaction, holding_transactions
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.session.session import partition_named
 from eoslog.state.entries import TopicConfig
@@ -77,18 +77,14 @@ def topic(console: ConsoleStore, query: Query) -> Page:
     """Return the page of one topic."""
     name, now_ms = query.text("topic"), console.now_ms()
 
-    def snapshot(state: StoreState, slot: int) -> tuple[Topic, Sequence[Partition], dict[int, HangingTransaction]]:
+    def snapshot(
+        state: StoreState, slot: int
+    ) -> tuple[Topic, Sequence[Partition], dict[TopicPartition, HangingTransaction]]:
         found = topic_named(state, name)
         partitions = [state.partitions[each] for each in found.partition_ids()]
-        held: dict[int, HangingTransaction] = {}
-        if any(partition.is_held_back for partition in partitions):
-            for each in hanging_transactions(state, now_ms, ANY_AGE, topic=name):
-                number = each.topic_partition.partition
-                if number not in held or each.start_offset < held[number].start_offset:
-                    held[number] = each
-        return found, partitions, held
+        return found, partitions, holding_transactions(state, now_ms, topic=name)
 
-    found, partitions, held = console.store.read(snapshot)
+    found, partitions, holders = console.store.read(snapshot)
     schema = stored_schema(found)
     return Page(
         "topic.html",
@@ -97,7 +93,7 @@ def topic(console: ConsoleStore, query: Query) -> Page:
             "topic": found,
             "amount": sum_of([amount_of(each) for each in partitions]),
             "partitions": Listing(partitions, query).map(describe_partition),
-            "held": held,
+            "held": {each.partition: holder for each, holder in holders.items()},
             "schema": [(field.name, str(field.type), field.nullable) for field in islice(schema, _MOST_COLUMNS)],
             "more_columns": max(0, len(schema) - _MOST_COLUMNS),
             "versions": [

@@ -159,9 +159,7 @@ def transactions(console: ConsoleStore, query: Query) -> Page:
         everything = state.transactions.values()
         passing = [each for each in everything if text in each.transactional_id and _passes(each, wanted, ends)]
         listing: Listing[Transaction] = Listing(sorted(passing, key=_order), query)
-        counts = {
-            name: sum(_passes(each, name, ends) for each in everything) for name in ("open", "prepared", "fenced")
-        }
+        counts = {name: sum(_passes(each, name, ends) for each in everything) for name in _COUNTED}
         return listing.map(lambda each: _line(state, each, now_ms, ends)), counts
 
     listing, counts = console.store.read(snapshot)

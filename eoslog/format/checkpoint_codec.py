@@ -57,6 +57,7 @@ from eoslog.state.group_entries import Address, ClientId, GroupOffsets, Host
 from eoslog.state.names import PartitionId, check_topic_name
 from eoslog.state.partition_state import NO_TIME, Partition
 from eoslog.state.store_state import (
+    STATE_VALUES,
     ApplicationVersionKey,
     CommittedOffset,
     Group,
@@ -145,28 +146,15 @@ class _StoredStore(Model):
     groups: tuple[_StoredGroup, ...]
 
 
-def decode_store(body: bytes) -> StoreState:
-    """Decode the ``store`` part to a state without the objects of other parts, such as topics and transactions.
-
-    Raises:
-        CorruptRecord: the part is malformed.
-    """
+def _decoded_store(body: bytes) -> StoreState:
+    """Decode the ``store`` part to a state without the objects of other parts, such as topics and transactions."""
     try:
         stored = _StoredStore.model_validate_json(body)
     except ValidationError as error:
         raise CorruptRecord(f"a checkpoint's store part is malformed: {first_problem(error)}") from None
-    state = StoreState(
-        stored.store_id,
-        stored.reader_features,
-        stored.writer_features,
-        stored.time_ms,
-        stored.horizon_ms,
-        stored.max_transaction_timeout_ms,
-        tuple(
-            PendingDeletion(each.slot, each.prefix, each.files, each.indexes, each.oldest_record, each.oldest_shared_ms)
-            for each in stored.pending_deletions
-        ),
-    )
+    values: dict[str, Any] = {name: getattr(stored, name) for name in STATE_VALUES}
+    values["pending_deletions"] = tuple(PendingDeletion(**dict(each)) for each in stored.pending_deletions)
+    state = StoreState(**values)
     for group in stored.groups:
         offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in group.offsets}
         members = {member_id: _member(each) for member_id, each in group.members.items()}
@@ -176,12 +164,7 @@ def decode_store(body: bytes) -> StoreState:
     return state
 
 
-def decode_topics(state: StoreState, rows: pa.RecordBatch) -> None:
-    """Add the topics of some rows of the ``topics`` part to a state.
-
-    Raises:
-        CorruptRecord: a topic is malformed or appears twice.
-    """
+def _restore_topics(state: StoreState, rows: pa.RecordBatch) -> None:
     for row in rows.to_pylist():
         topic = _topic(row)
         if topic.topic in state.topic_ids or topic.topic_id in state.topics:
@@ -200,15 +183,8 @@ def _topic(row: dict[str, Any]) -> Topic:
         raise CorruptRecord(f"a topic of a checkpoint is malformed: {first_problem(error)}") from None
     except InvalidTopic as error:
         raise CorruptRecord(f"a checkpoint has an impossible topic: {error}") from None
-    return Topic(
-        stored.topic,
-        stored.topic_id,
-        stored.partitions,
-        stored.topic_schema,
-        stored.config,
-        stored.created_slot,
-        tuple(SchemaVersion(each.version, each.slot, each.time_ms, each.added) for each in stored.schema_versions),
-    )
+    versions = tuple(SchemaVersion(**dict(each)) for each in stored.schema_versions)
+    return Topic(**dict(stored) | {"schema_versions": versions})
 
 
 # Topics often have the same schema and settings.
@@ -216,31 +192,13 @@ _topic_schema = lru_cache(maxsize=128)(TopicSchema.model_validate_json)
 _topic_config = lru_cache(maxsize=128)(TopicConfig.model_validate_json)
 
 
-def encode_offsets(offsets: tuple[GroupOffsets, ...]) -> str:
-    """Encode the offsets of a transaction's last commit as JSON."""
-    return _GROUP_OFFSETS.dump_json(offsets).decode()
-
-
-def decode_offsets(text: str) -> tuple[GroupOffsets, ...]:
-    """Decode the offsets of a transaction's last commit.
-
-    Raises:
-        ValidationError: the text does not contain offsets.
-    """
-    return _GROUP_OFFSETS.validate_json(text)
-
-
 def _member(stored: _StoredMember) -> Member:
-    return Member(
-        stored.topics,
-        stored.group_instance_id,
-        tuple(PartitionId(*partition_id) for partition_id in stored.assigned),
-        tuple(PartitionId(*partition_id) for partition_id in stored.revoking),
-        {PartitionId(topic_id, partition): generation for topic_id, partition, generation in stored.since},
-        stored.client_id,
-        stored.host,
-        stored.address,
-    )
+    places = {
+        "assigned": tuple(PartitionId(*partition_id) for partition_id in stored.assigned),
+        "revoking": tuple(PartitionId(*partition_id) for partition_id in stored.revoking),
+        "since": {PartitionId(topic_id, partition): generation for topic_id, partition, generation in stored.since},
+    }
+    return Member(**dict(stored) | places)
 
 
 def _member_row(member: Member) -> dict[str, Any]:
@@ -407,9 +365,9 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _restored(encoded: Mapping[str, bytes]) -> StoreState:
-    state = decode_store(encoded["store"])
+    state = _decoded_store(encoded["store"])
     for rows in stored_batches(encoded["topics"], _TOPICS, frozenset()):
-        decode_topics(state, rows)
+        _restore_topics(state, rows)
     for rows in stored_batches(encoded["transactions"], _TRANSACTIONS, _NULLABLE_IN_TRANSACTIONS):
         _restore_transactions(state, rows)
     for rows in stored_batches(encoded["producers"], _PRODUCERS, frozenset()):
@@ -468,7 +426,7 @@ def _last_commits(column: Any) -> list[Any]:
         application_version=partial(
             optional, decode=lambda texts: map(ApplicationVersion.model_validate_json, plain(texts))
         ),
-        offsets=lambda texts: [() if text is None else decode_offsets(text) for text in plain(texts)],
+        offsets=lambda texts: [() if text is None else _GROUP_OFFSETS.validate_json(text) for text in plain(texts)],
         rows=lambda rows: lists(rows, partial(objects, TopicRows), tuple),
     )
 
@@ -518,29 +476,19 @@ def _parquet(rows: Any, schema: pa.Schema) -> bytes:
 
 
 def _encode_store(state: StoreState) -> bytes:
-    return json.dumps(
-        {
-            "store_id": state.store_id,
-            "reader_features": state.reader_features,
-            "writer_features": state.writer_features,
-            "time_ms": state.time_ms,
-            "horizon_ms": state.horizon_ms,
-            "max_transaction_timeout_ms": state.max_transaction_timeout_ms,
-            "pending_deletions": [_pending_deletion_row(deletion) for deletion in state.pending_deletions],
-            "groups": [
-                {
-                    "group": name,
-                    "generation": group.generation,
-                    "empty_since_ms": group.empty_since_ms,
-                    "members": {member_id: _member_row(member) for member_id, member in group.members.items()},
-                    "offsets": [[*partition_id, *offset] for partition_id, offset in group.offsets.items()],
-                    "created_slot": group.created_slot,
-                    "subscribed": group.subscribed,
-                }
-                for name, group in state.groups.items()
-            ],
-        }
-    ).encode()
+    parts = {
+        "pending_deletions": [_pending_deletion_row(deletion) for deletion in state.pending_deletions],
+        "groups": [_group_row(name, group) for name, group in state.groups.items()],
+    }
+    return json.dumps({name: getattr(state, name) for name in STATE_VALUES} | parts).encode()
+
+
+def _group_row(name: str, group: Group) -> dict[str, Any]:
+    return fields_of(group) | {
+        "group": name,
+        "members": {member_id: _member_row(member) for member_id, member in group.members.items()},
+        "offsets": [[*partition_id, *offset] for partition_id, offset in group.offsets.items()],
+    }
 
 
 def _topic_row(topic: Topic) -> dict[str, Any]:
@@ -584,6 +532,6 @@ def _last_commit_row(commit: LastCommit) -> dict[str, Any]:
     work = commit.application_version
     return commit._asdict() | {
         "application_version": None if work is None else work.model_dump_json(),
-        "offsets": encode_offsets(commit.offsets) if commit.offsets else None,
+        "offsets": _GROUP_OFFSETS.dump_json(commit.offsets).decode() if commit.offsets else None,
         "rows": [rows._asdict() for rows in commit.rows],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,11 @@ HISTORY = _schema(
     taskCount=_INT,
     engine=_TEXT,
 )
+_OTHER_NAMES = {"operationParameters": "parameters", "txnAppId": "application_id", "txnVersion": "version"}
+_FIELDS_OF_HISTORY = {
+    column: _OTHER_NAMES.get(column) or re.sub("(?=[A-Z])", "_", column).lower() for column in HISTORY.names
+}
+"""The field of an operation in each column."""
 DETAIL = _schema(
     format=_TEXT,
     storeId=_TEXT,
@@ -221,32 +227,13 @@ def vacuum_frame(spark: SparkSession, report: VacuumReport) -> DataFrame:
 
 
 def _history_row(operation: Operation) -> tuple[Any, ...]:
-    parameters = {
+    values = {column: getattr(operation, field) for column, field in _FIELDS_OF_HISTORY.items()}
+    values["timestamp"] = None if operation.timestamp is None else _time(operation.timestamp)
+    values["topics"] = list(operation.topics)
+    values["operationParameters"] = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in operation.parameters.items()
     }
-    return (
-        operation.slot,
-        None if operation.timestamp is None else _time(operation.timestamp),
-        operation.operation,
-        parameters,
-        list(operation.topics),
-        operation.rows,
-        operation.files,
-        operation.bytes,
-        operation.duration_ms,
-        operation.outcome,
-        operation.reason,
-        operation.transactional_id,
-        operation.producer_id,
-        operation.producer_epoch,
-        operation.application_id,
-        operation.version,
-        operation.query_id,
-        operation.query_name,
-        operation.batch_id,
-        operation.task_count,
-        operation.engine,
-    )
+    return tuple(values.values())
 
 
 def _time(time_ms: int) -> datetime:

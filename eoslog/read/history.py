@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -56,6 +56,8 @@ _NO_CHANGE = frozenset(
     }
 )
 """The types of entries that change neither a topic nor its rows."""
+_OF_SUMMARY = ("duration_ms", "query_id", "query_name", "batch_id", "engine")
+"""The fields of an operation that the summary of a commit has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class _Slot:
                     yield self._commit(entry, replaced)
                     replaced = []
                 case TransactionEnded():
-                    yield self._abort(entry)
+                    yield self._ended(entry, "abort", {marker.topic_id for marker in entry.markers})
                 case BatchAppended():
                     continue
                 case _:
@@ -179,42 +181,29 @@ class _Slot:
         if work is not None and not touched and ":" in work.sink:
             # A job without rows; its sink names the topic.
             touched = {work.sink.rpartition(":")[2]}
-        groups = sorted({each.group for each in entry.offsets})
-        found = self._operation(
-            operation,
-            touched,
-            outcome="commit",
-            reason=entry.reason,
-            transactional_id=entry.transactional_id,
-            producer_id=entry.producer_id,
-            producer_epoch=entry.producer_epoch,
-            task_count=entry.task_count or None,
-            parameters={"groups": groups} if groups else {},
-            **self._numbers(written),
-        )
-        if found is not None and work is not None:
-            found = replace(found, application_id=work.application_id, version=work.version)
-        if found is not None and summary is not None:
-            found = replace(
-                found,
-                duration_ms=summary.duration_ms,
-                query_id=summary.query_id,
-                query_name=summary.query_name,
-                batch_id=summary.batch_id,
-                engine=summary.engine,
-            )
-        return found
+        fields = self._numbers(written)
+        if groups := sorted({each.group for each in entry.offsets}):
+            fields["parameters"] = {"groups": groups}
+        if work is not None:
+            fields |= {"application_id": work.application_id, "version": work.version}
+        if summary is not None:
+            fields |= {name: getattr(summary, name) for name in _OF_SUMMARY}
+        return self._ended(entry, operation, touched, **fields)
 
-    def _abort(self, entry: TransactionEnded) -> Operation | None:
+    def _ended(
+        self, entry: TransactionEnded, operation: str, topic_ids: Iterable[str], **fields: Any
+    ) -> Operation | None:
+        """Return the operation of the end of a transaction."""
         return self._operation(
-            "abort",
-            {marker.topic_id for marker in entry.markers},
-            outcome="abort",
+            operation,
+            topic_ids,
+            outcome=entry.outcome,
             reason=entry.reason,
             transactional_id=entry.transactional_id,
             producer_id=entry.producer_id,
             producer_epoch=entry.producer_epoch,
             task_count=entry.task_count or None,
+            **fields,
         )
 
     def _plain(self, batches: Sequence[BatchAppended]) -> Operation | None:
@@ -228,7 +217,7 @@ class _Slot:
             **self._numbers(written),
         )
 
-    def _numbers(self, written: Sequence[WrittenRows] | None) -> dict[str, int | None]:
+    def _numbers(self, written: Sequence[WrittenRows] | None) -> dict[str, Any]:
         if written is None:
             return {"rows": None, "files": None, "bytes": None}
         counted = [each for each in written if self.topic_id in (None, each.topic_id)]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import pyarrow as pa
+from sqlglot import exp, parse
+from sqlglot.errors import SqlglotError
 
 from eoslog.errors import InvalidOption
 from eoslog.read.columns import available_columns
@@ -54,9 +56,6 @@ class _Compiler:
         return Predicate(self._text, condition, columns, self._topic.topic_schema.kind == "records")
 
     def _parsed(self) -> Any:
-        from sqlglot import exp, parse
-        from sqlglot.errors import SqlglotError
-
         text = self._text
         if not isinstance(text, str) or not text.strip():
             raise InvalidOption("a predicate is a text, for example \"miles > 1000 AND carrier IN ('UA', 'B6')\"")
@@ -80,8 +79,6 @@ class _Compiler:
         return found
 
     def _condition(self, node: Any) -> Condition:
-        from sqlglot import exp
-
         if isinstance(node, exp.Paren):
             return self._condition(self._only(node, "this").this)
         if isinstance(node, exp.And | exp.Or):
@@ -137,8 +134,6 @@ class _Compiler:
         return AllOf((Not(IsNull(column.name)), equal))
 
     def _ordered(self, node: Any) -> Condition:
-        from sqlglot import exp
-
         column, literal, is_turned = self._sides(node)
         if literal is None:
             return Constant(None)
@@ -168,8 +163,6 @@ class _Compiler:
         return AllOf((at_least, at_most))
 
     def _is(self, node: Any) -> Condition:
-        from sqlglot import exp
-
         self._only(node, "this", "expression")
         column = self._column(node.this)
         if isinstance(node.expression, exp.Null):
@@ -206,8 +199,6 @@ class _Compiler:
 
     def _sides(self, node: Any) -> tuple[pa.Field[Any], Literal | None, bool]:
         """Return the column, the literal, and True if the literal is on the left."""
-        from sqlglot import exp
-
         self._only(node, "this", "expression")
         left, right = self._bare(node.this), self._bare(node.expression)
         is_turned = isinstance(right, exp.Column)
@@ -218,15 +209,11 @@ class _Compiler:
 
     def _bare(self, node: Any) -> Any:
         """Return the node without parentheses around it."""
-        from sqlglot import exp
-
         while isinstance(node, exp.Paren):
             node = self._only(node, "this").this
         return node
 
     def _column(self, node: Any) -> pa.Field[Any]:
-        from sqlglot import exp
-
         node = self._bare(node)
         if not isinstance(node, exp.Column):
             self._refuse(node, "a column is compared with a literal")
@@ -246,8 +233,6 @@ class _Compiler:
 
     def _literal(self, node: Any) -> Literal | None:
         """Return the literal; None for NULL."""
-        from sqlglot import exp
-
         node = self._bare(node)
         if isinstance(node, exp.Null):
             return None
@@ -272,8 +257,6 @@ class _Compiler:
 
     def _cast(self, node: Any) -> Literal:
         """Return the literal of a notation such as ``DATE '2026-01-31'`` or ``1L``, which sqlglot parses as a cast."""
-        from sqlglot import exp
-
         target = self._only(node, "this", "to").args["to"].this
         literal = self._literal(node.this)
         kind: LiteralKind | None = None

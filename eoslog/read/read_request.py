@@ -11,7 +11,6 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.read.latest_rows import latest_keys
 from eoslog.read.planner import ReadPlanner
 from eoslog.read.predicate import Predicate
-from eoslog.read.predicate_text import compile_predicate
 from eoslog.read.time_travel import AsOf
 from eoslog.state.store_state import Topic
 
@@ -45,9 +44,21 @@ class ReadRequest:
         Raises:
             InvalidOption: the predicate does not fit the topic's columns, or the topic has no key.
         """
-        predicate = None if self.predicate is None else compile_predicate(self.predicate, topic)
+        predicate = None if self.predicate is None else compiled(self.predicate, topic)
         latest = latest_keys(topic) if self.latest_by_key else None
         # A row that does not match may be the newest of its key, so the predicate leaves out no file.
         file_predicate = None if self.latest_by_key else predicate
         planner = ReadPlanner(indexes, topic.topic, self.isolation, self.as_of, self.control_rows, file_predicate)
         return TopicRead(planner, predicate, latest)
+
+
+def compiled(predicate: str, topic: Topic) -> Predicate:
+    """Return the predicate that a text means for the rows of a topic.
+
+    Raises:
+        InvalidOption: the text is not a predicate, or does not fit the topic's columns.
+    """
+    # Only a read with a predicate loads the parser of SQL.
+    from eoslog.read.predicate_text import compile_predicate
+
+    return compile_predicate(predicate, topic)

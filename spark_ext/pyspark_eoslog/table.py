@@ -18,7 +18,7 @@ from eoslog import IsolationLevel, KeyCompactionReport, Scan, Store, Topic
 from eoslog.errors import InvalidOption, NotAStore, StoreVanished, UnknownTopicOrPartition
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.read.embedded_files import put_embedded_files
-from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.read_request import compiled
 from eoslog.read.topics_snapshot import topics_snapshot
 from eoslog.session.client_options import named_otherwise
 from eoslog.session.settings import load_settings
@@ -183,7 +183,7 @@ class EosLogTable:
         wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
         native_files = NativeFiles(store.url, dict(self._options.location.options))
         is_whole = predicate is None and not latest_by_key
-        used = [] if predicate is None else compile_predicate(predicate, topic).columns.names
+        used = [] if predicate is None else compiled(predicate, topic).columns.names
         of_rows = newest_columns(topic) if latest_by_key else ()
         read = wanted if is_whole else self._columns(topic, list(dict.fromkeys([*wanted.names, *used, *of_rows])))
         files = planned_files(scan.plans, float_columns(topic, read))

@@ -65,31 +65,6 @@ class Limits(ReadLimits):
         return Limits()
 
 
-class TriggerDelay:
-    """The time since the last micro-batch of this run.
-
-    It is not kept over a restart: the first micro-batch of a run never waits.
-    """
-
-    def __init__(self, max_delay_ms: int) -> None:
-        self._max_delay_ms = max_delay_ms
-        self._last_ms: int | None = None
-
-    def holds_back(self, min_offsets: int, available: Callable[[int], int]) -> bool:
-        """Return True if the stream should wait for more offsets.
-
-        Args:
-            available: counts the new offsets. It may stop at the number in its argument.
-        """
-        if self._last_ms is None or this_worker().environment.monotonic_ms() - self._last_ms >= self._max_delay_ms:
-            return False
-        return available(min_offsets) < min_offsets
-
-    def triggered(self) -> None:
-        """Note that a micro-batch begins."""
-        self._last_ms = this_worker().environment.monotonic_ms()
-
-
 def visible_offsets(snapshot: TopicsSnapshot, isolation: IsolationLevel) -> StreamOffsets:
     """Return the end of all rows that are visible in a snapshot."""
     if isolation is IsolationLevel.SNAPSHOT:
@@ -138,7 +113,9 @@ class NextEnd:
         self._transaction_consistent = options.transaction_consistent
         self._loss = loss
         self._admission = Admission(options.isolation, control_rows=options.include_control_rows)
-        self._delay = TriggerDelay(options.max_trigger_delay_ms)
+        self._max_delay_ms = options.max_trigger_delay_ms
+        self._last_ms: int | None = None
+        """The begin of the last micro-batch of this run. So the first one never waits."""
 
     def after(
         self,
@@ -172,7 +149,7 @@ class NextEnd:
             end = self._next_offsets(carried, newest.offsets, read, indexes=indexes, limits=limits)
         if end is None or end == begin:
             return begin
-        self._delay.triggered()
+        self._last_ms = this_worker().environment.monotonic_ms()
         return end
 
     def _next_slot(
@@ -239,4 +216,13 @@ class NextEnd:
         return start if self._loss.fails else max(start, log_start)
 
     def _holds_back(self, limits: Limits, available: Callable[[int], int]) -> bool:
-        return limits.min_offsets is not None and self._delay.holds_back(limits.min_offsets, available)
+        """Return True if the stream should wait for more offsets.
+
+        Args:
+            available: counts the new offsets. It may stop at the number in its argument.
+        """
+        if limits.min_offsets is None or self._last_ms is None:
+            return False
+        if this_worker().environment.monotonic_ms() - self._last_ms >= self._max_delay_ms:
+            return False
+        return available(limits.min_offsets) < limits.min_offsets

@@ -22,6 +22,7 @@ from eoslog.format.kafka_files import (
     snapshot_entries,
 )
 from eoslog.format.segment_index import decode_txnindex_copy, read_segment_index
+from eoslog.maintenance.segment_rewriting import are_named
 from eoslog.session.session import Session
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
@@ -62,7 +63,8 @@ def restore_index_files(session: Session, topic: str, *, dry_run: bool = False) 
             damaged = list(_damaged_files(session.object_store, topic, partition_id, segment))
             if not dry_run:
                 damaged = [replace(each, restored=_restore(session, sealed[: position + 1], each)) for each in damaged]
-            if damaged and _is_named(session, partition_id, segment):
+            # A segment that was dropped meanwhile needs no files.
+            if damaged and are_named(session, partition_id, [segment]):
                 found += damaged
     return found
 
@@ -120,16 +122,6 @@ def _sealed(state: StoreState, topic: str) -> list[tuple[PartitionId, tuple[Seal
         (partition_id, state.partitions[partition_id].sealed)
         for partition_id in topic_named(state, topic).partition_ids()
     ]
-
-
-def _is_named(session: Session, partition_id: PartitionId, segment: SealedSegment) -> bool:
-    """Return True if the log still names the segment. A segment that was dropped meanwhile needs no files."""
-
-    def is_named(state: StoreState, slot: int) -> bool:
-        partition = state.partitions.get(partition_id)
-        return partition is not None and segment in partition.sealed
-
-    return session.log.read(is_named)
 
 
 def _damaged_files(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, takewhile
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -163,14 +163,10 @@ def append_rewrite(session: Session, entry: SegmentsReplaced | LogCleaned) -> No
         raise SegmentsChanged
 
 
-def is_there(session: Session, run: SegmentRun) -> bool:
-    """Return True if the log still names all segments of a run. If not, vacuum may have deleted their files."""
-
-    def are_named(state: StoreState, slot: int) -> bool:
-        partition = state.partitions.get(PartitionId(run.topic.topic_id, run.partition))
-        return partition is not None and set(run.segments) <= set(partition.sealed)
-
-    return session.log.read(are_named)
+def are_named(session: Session, partition_id: PartitionId, segments: Iterable[SealedSegment]) -> bool:
+    """Return True if the log still names all these segments. If not, vacuum may have deleted their files."""
+    partition = session.log.read(lambda state, slot: state.partitions.get(partition_id))
+    return partition is not None and set(segments) <= set(partition.sealed)
 
 
 class Rewrite(Protocol[R_co]):
@@ -187,14 +183,6 @@ class Rewrite(Protocol[R_co]):
             SegmentsChanged
             CorruptRecord: a file is missing or damaged.
         """
-
-
-class Rewritten(NamedTuple, Generic[R]):
-    """The results of several rewrites."""
-
-    results: list[R]
-    lost_races: int
-    """The number of rewrites that were given up because another process changed the segments meanwhile."""
 
 
 def partitions_of(session: Session, topic: str | None) -> list[PartitionId]:
@@ -215,11 +203,15 @@ def rewrite_all(
     session: Session,
     partitions: Iterable[PartitionId],
     plan: Callable[[Topic, Partition], Iterable[Rewrite[R]]],
-) -> Rewritten[R]:
+) -> tuple[list[R], int]:
     """Run the rewrites that are planned for each of the partitions. Skip partitions that were deleted meanwhile.
 
     Of a published topic, only segments whose rows are published are rewritten. A version of a table then either adds
     rows or moves them, and a stream of the table gets each row once.
+
+    Returns:
+        The results, and the number of rewrites that were given up because another process changed the segments
+        meanwhile.
 
     Raises:
         CorruptRecord: a file is missing or damaged. The function runs all other rewrites before it raises.
@@ -259,7 +251,7 @@ def rewrite_all(
             except CorruptRecord as error:
                 # Another process may have replaced the segments, and a vacuum may have deleted their files. That is a
                 # lost race and no damage. Only a file of a segment that the log still names is damaged.
-                if is_there(session, rewrite.expected):
+                if are_named(session, each, rewrite.expected.segments):
                     damage = error
                 else:
                     lost_races += 1
@@ -268,7 +260,7 @@ def rewrite_all(
                     results.append(result)
     if damage is not None:
         raise damage
-    return Rewritten(results, lost_races)
+    return results, lost_races
 
 
 def _published_part(partition: Partition, slot: int | None) -> Partition:

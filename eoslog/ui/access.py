@@ -13,12 +13,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import ClassVar, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eoslog.errors import InvalidRequest
@@ -295,7 +295,8 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> str | None:
         """Return the reason to refuse a request; None if it is allowed. Put its session into its scope."""
-        headers = Headers(scope=scope)
+        connection = HTTPConnection(scope)
+        headers = connection.headers
         if host_name(headers.get("host", "")) not in self._names:
             return "host"
         # Browsers send the origin of each POST. SameSite=Strict is not enough: another port of localhost is the same
@@ -309,17 +310,10 @@ class Guard:
         if isinstance(self._access, PasswordAccess) and scope["path"] == LOGIN:
             return None
         if isinstance(self._access, LinkAccess) and scope["path"] == "/" and scope["method"] == "GET":
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token")
+            given = connection.query_params.get("token")
             if given is not None:
-                scope["session"] = self._access.use_token(given[-1])
+                scope["session"] = self._access.use_token(given)
                 scope["is_new_session"] = True
                 return None if scope["session"] is not None else "token"
-        scope["session"] = self._access.session(scope, self._session_name(headers))
+        scope["session"] = self._access.session(scope, connection.cookies.get(self._cookie, ""))
         return None if scope["session"] is not None else self._access.refusal
-
-    def _session_name(self, headers: Headers) -> str:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return ""
-        return "" if found is None else found.value

@@ -44,6 +44,11 @@ def shortened(given: object) -> str:
     return text if len(text) <= _LONGEST_GIVEN else f"{text[: _LONGEST_GIVEN - 3]}..."
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or the name of its class if it has no text."""
+    return shortened((str(error).splitlines() or [type(error).__name__])[0])
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, as ``1 row`` or ``2 rows``."""
     return f"{number} {noun}{'s' * (number != 1)}"

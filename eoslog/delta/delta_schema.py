@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from eoslog.delta.actions import PARTITION_COLUMNS
 from eoslog.errors import UnsupportedSchema
-from eoslog.format.column_types import kind_of
+from eoslog.format.column_types import kind_of, parts
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
@@ -37,17 +38,13 @@ def delta_schema(topic: str, stored: pa.Schema) -> str:
     return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
 
 
-def has_local_timestamps(data_type: pa.DataType | pa.Schema) -> bool:
-    """Return True if a type or schema holds timestamps without a time zone, which need a feature of Delta."""
-    if isinstance(data_type, pa.DataType) and pa.types.is_timestamp(data_type):
-        return data_type.tz is None
-    return any(has_local_timestamps(field.type) for field in _fields(data_type))
-
-
-def _fields(data_type: Any) -> list[Any]:
-    if isinstance(data_type, pa.Schema):
-        return list(data_type)
-    return [data_type.field(index) for index in range(data_type.num_fields)]
+def has_local_timestamps(fields: Iterable[pa.Field[Any]]) -> bool:
+    """Return True if a field holds timestamps without a time zone, which need a feature of Delta."""
+    return any(
+        (isinstance(field.type, pa.TimestampType) and field.type.tz is None)
+        or has_local_timestamps(part for _, part in parts(field.type))
+        for field in fields
+    )
 
 
 def _field(topic: str, field: Any, path: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema
 from eoslog.format.spark_json import TYPES_BY_NAME, topic_columns
 from eoslog.state.names import is_text
-from eoslog.wording import nearest, quoted, shortened
+from eoslog.wording import first_line, nearest, quoted
 
 _CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 """The errors of a conversion of another library's columns to Arrow."""
@@ -93,7 +93,7 @@ def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
             # A Series of Polars is a column, so its stream has no rows. A frame of pandas may have a column with values
             # of several types.
             raise SchemaMismatch(
-                f"{where}: the {type(rows).__name__} cannot be read as rows of Arrow: {_first_line(error)}. Give a "
+                f"{where}: the {type(rows).__name__} cannot be read as rows of Arrow: {first_line(error)}. Give a "
                 "frame whose columns have one type each, and names of their own"
             ) from None
     if not _is_of_pandas(table.schema):
@@ -129,7 +129,7 @@ def _schema_of(given: object, where: str) -> pa.Schema:
         elif hasattr(given, "__arrow_c_stream__"):
             schema = pa.RecordBatchReader.from_stream(given).schema
     except _CONVERSION_ERRORS as error:
-        why = f" ({_first_line(error)})"
+        why = f" ({first_line(error)})"
     if schema is None:
         raise InvalidRequest(
             f"{where} cannot be a {type(given).__name__}{why}. Give a pyarrow.Schema, a dict of column names and types "
@@ -228,7 +228,3 @@ def _unnamed_index(schema: pa.Schema) -> list[str]:
 
 def _is_of_pandas(schema: pa.Schema) -> bool:
     return bool(schema.metadata and b"pandas" in schema.metadata)
-
-
-def _first_line(error: Exception) -> str:
-    return shortened((str(error).splitlines() or [type(error).__name__])[0])

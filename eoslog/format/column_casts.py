@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.format.column_types import declare, kind_of, parts, with_parts, without_hidden_nulls
-from eoslog.wording import shortened
+from eoslog.wording import first_line
 
 _MOST_BYTES = 2**31 - 1
 """The most bytes of text, or elements of lists, in one array of a stored type."""
@@ -76,15 +76,11 @@ def problem_of(error: Exception) -> str:
     """Return what an error of Arrow says about a column, as the end of a sentence about the column."""
     if _is_of_text(error):
         return "holds text that is not UTF-8: write it as binary, or repair it first (in Spark with make_valid_utf8)"
-    return f"contradicts its own type: {_first_line(error)}. Build the column again, for example with pyarrow.array()"
+    return f"contradicts its own type: {first_line(error)}. Build the column again, for example with pyarrow.array()"
 
 
 def _is_of_text(error: Exception) -> bool:
     return isinstance(error, pa.ArrowInvalid) and "UTF8" in str(error)
-
-
-def _first_line(error: Exception) -> str:
-    return shortened((str(error).splitlines() or [type(error).__name__])[0])
 
 
 def _cast_chunk(found: Any, expected: pa.DataType) -> Iterator[Any]:
@@ -98,7 +94,7 @@ def _cast_chunk(found: Any, expected: pa.DataType) -> Iterator[Any]:
         if len(found) < 2:
             if _is_of_text(error):
                 raise
-            raise LossyCast(_first_line(error)) from None
+            raise LossyCast(first_line(error)) from None
     else:
         yield cast
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from eoslog.state.partition_state import NO_SLOT, Partition
 from eoslog.state.store_state import LastCommit, StoreState, Topic
@@ -76,5 +77,4 @@ def table_id(topic: Topic) -> str:
 
     A topic that is deleted and created again is another table: a stream of the old table must not continue.
     """
-    digits = topic.topic_id
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return str(UUID(topic.topic_id))

@@ -7,8 +7,9 @@ Lake that eoslog lacks are refused with advice.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from eoslog import IsolationLevel
 from eoslog.errors import InvalidOption
@@ -30,50 +31,6 @@ from pyspark_eoslog.options.values import (
     whole_number,
 )
 
-NAMES = (
-    "path",
-    "topic",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingOffsetsByTimestamp",
-    "startingTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingOffsetsByTimestamp",
-    "endingTimestamp",
-    "isolationLevel",
-    "slot",
-    "versionAsOf",
-    "timestampAsOf",
-    "transactionConsistent",
-    "columns",
-    "predicate",
-    "latestByKey",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "maxFilesPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "groupId",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "failOnDataLoss",
-    "includeHeaders",
-    "metadataColumns",
-    "includeTransactionColumns",
-    "includeControlRows",
-    "transactionalId",
-    "txnAppId",
-    "txnVersion",
-    "startAnewAfter",
-    "mergeSchema",
-    "createTopic",
-    "partitions",
-    "key",
-    "publishOnCommit",
-)
 STORE_PREFIX = "store."
 _SPARKS_OWN = frozenset({"paths", "queryname", "checkpointlocation", "outputmode", "serialization.format"})
 _MAX_TRIGGER_DELAY_MS = 15 * 60_000
@@ -125,154 +82,13 @@ class StoreLocation:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """All options of one read or write. Each is checked here; the reader or writer checks combinations."""
-
-    location: StoreLocation
-    given: frozenset[str]
-    """The names of the given options, in the spelling of ``NAMES``."""
-    topics: TopicSelection
-    starting_offsets: OffsetsOption | None
-    ending_offsets: OffsetsOption | None
-    isolation: IsolationLevel
-    slot: int | None
-    timestamp_ms: int | None
-    transaction_consistent: bool
-    columns: tuple[str, ...] | None
-    """The columns to read, in this order; None: all."""
-    predicate: str | None
-    latest_by_key: bool
-    max_offsets_per_trigger: int | None
-    max_bytes_per_trigger: int | None
-    max_files_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_ms: int
-    """The longest wait of a stream for ``min_offsets_per_trigger`` (ms)."""
-    group_id: str | None
-    """The consumer group that shows the progress of a stream."""
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    fail_on_data_loss: bool
-    include_headers: bool
-    metadata_columns: bool
-    include_transaction_columns: bool
-    include_control_rows: bool
-    transactional_id: str | None
-    application_id: str | None
-    version: int | None
-    start_anew_after: WorkVersion | None
-    """The last committed version after which a stream restarts (``startAnewAfter``). The user copies it from the
-    message of ``CheckpointMismatch``."""
-    merge_schema: bool
-    create_topic: bool
-    partitions: int | None
-    key: tuple[str, ...] | None
-    publish_on_commit: bool
-    checkpoint_location: str | None
-    query_name: str | None
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        """Return the options as Spark hands them over, with their names in any case.
-
-        Raises:
-            InvalidOption: an option is unknown or has a value that is not allowed. The message names the known options,
-                or the allowed values.
-        """
-        options = {name.lower(): value for name, value in given.items()}
-        known = {name.lower(): name for name in NAMES}
-        _refuse_delta(options)
-        _check_known(options, known)
-        _pass_over_kafka(options)
-        include_control_rows = boolean(options, "includeControlRows", default=False)
-        max_trigger_delay_ms = duration_ms(options, "maxTriggerDelay")
-        return cls(
-            location=_location(options),
-            given=frozenset(known[name] for name in options if name in known),
-            topics=topic_selection(options),
-            starting_offsets=starting_offsets(options),
-            ending_offsets=ending_offsets(options),
-            isolation=_isolation(options),
-            slot=_slot(options),
-            timestamp_ms=_timestamp(options),
-            transaction_consistent=boolean(options, "transactionConsistent", default=False),
-            columns=names(options, "columns"),
-            predicate=text(options, "predicate"),
-            latest_by_key=boolean(options, "latestByKey", default=False),
-            max_offsets_per_trigger=whole_number(options, "maxOffsetsPerTrigger", at_least=1),
-            max_bytes_per_trigger=size_bytes(options, "maxBytesPerTrigger"),
-            max_files_per_trigger=whole_number(options, "maxFilesPerTrigger", at_least=1),
-            min_offsets_per_trigger=whole_number(options, "minOffsetsPerTrigger", at_least=1),
-            max_trigger_delay_ms=_MAX_TRIGGER_DELAY_MS if max_trigger_delay_ms is None else max_trigger_delay_ms,
-            group_id=text(options, "groupId"),
-            min_partitions=whole_number(options, "minPartitions", at_least=1),
-            max_records_per_partition=whole_number(options, "maxRecordsPerPartition", at_least=1),
-            fail_on_data_loss=boolean(options, "failOnDataLoss", default=True),
-            include_headers=boolean(options, "includeHeaders", default=False),
-            metadata_columns=boolean(options, "metadataColumns", default=True),
-            include_transaction_columns=boolean(options, "includeTransactionColumns", default=include_control_rows),
-            include_control_rows=include_control_rows,
-            transactional_id=text(options, "transactionalId"),
-            application_id=text(options, "txnAppId"),
-            version=whole_number(options, "txnVersion", at_least=0),
-            start_anew_after=_query_version(options),
-            merge_schema=boolean(options, "mergeSchema", default=False),
-            create_topic=boolean(options, "createTopic", default=False),
-            partitions=whole_number(options, "partitions", at_least=1),
-            key=names(options, "key"),
-            publish_on_commit=boolean(options, "publishOnCommit", default=False),
-            checkpoint_location=options.get("checkpointlocation"),
-            query_name=options.get("queryname"),
-        )
-
-    def refuse(self, refused: Collection[str], why: str) -> None:
-        """Refuse options that would be ignored otherwise.
-
-        Args:
-            refused: names as they stand in ``NAMES``.
-            why: the rest of the sentence that begins with "option 'name' ".
-
-        Raises:
-            InvalidOption: one of them is given.
-        """
-        for name in refused:
-            if name in self.given:
-                raise InvalidOption(f"option {name!r} {why}")
-
-    def check_consistent_end(self) -> None:
-        """Raises: InvalidOption: a transaction-consistent end is requested for a read that has none."""
-        if self.transaction_consistent and self.isolation is not IsolationLevel.READ_COMMITTED:
-            raise InvalidOption(
-                "option 'transactionConsistent' is for isolation level 'read_committed'; a snapshot is always whole"
-            )
-
-    def topics_to_read(self) -> TopicSelection:
-        """Raises: InvalidOption: no topic is named."""
-        if not self.topics:
-            raise InvalidOption('name what to read: option("topic", "flights") or option("subscribe", "a,b")')
-        return self.topics
-
-    def topic_to_write(self) -> str | None:
-        """Return the topic of all rows; None if each row names its topic.
-
-        Raises:
-            InvalidOption: several topics are named.
-        """
-        if self.topics.pattern or self.topics.assigned or len(self.topics.names) > 1:
-            raise InvalidOption(
-                "rows go to one topic, or each row to the topic in its column 'topic'; options 'subscribe', "
-                "'subscribePattern' and 'assign' are for reading"
-            )
-        return self.topics.names[0] if self.topics.names else None
-
-
-def _check_known(options: Mapping[str, str], known: Mapping[str, str]) -> None:
+def _check_known(options: Mapping[str, str]) -> None:
+    known = {name.lower() for name in NAMES}
     for name in options:
         if name in known or name in _SPARKS_OWN or name.startswith(STORE_PREFIX) or _is_of_kafka(name):
             continue
         listed = [*NAMES, f"{STORE_PREFIX}<option of the store>"]
-        raise InvalidOption(unknown(f"option {name!r}", name, known.values(), listed=listed))
+        raise InvalidOption(unknown(f"option {name!r}", name, NAMES, listed=listed))
 
 
 def _isolation(options: Mapping[str, str]) -> IsolationLevel:
@@ -303,6 +119,16 @@ def _slot(options: Mapping[str, str]) -> int | None:
 def _timestamp(options: Mapping[str, str]) -> int | None:
     value = options.get("timestampasof")
     return None if value is None else timestamp_ms(value)
+
+
+def _max_trigger_delay_ms(options: Mapping[str, str]) -> int:
+    given_ms = duration_ms(options, "maxTriggerDelay")
+    return _MAX_TRIGGER_DELAY_MS if given_ms is None else given_ms
+
+
+def _include_transaction_columns(options: Mapping[str, str]) -> bool:
+    default = boolean(options, "includeControlRows", default=False)
+    return boolean(options, "includeTransactionColumns", default=default)
 
 
 def _query_version(options: Mapping[str, str]) -> WorkVersion | None:
@@ -422,3 +248,143 @@ def _refuse_delta(options: Iterable[str]) -> None:
             raise InvalidOption(
                 f"option {_DELTA_NAMES[name]!r} of Delta Lake is not supported: {_DELTA_ADVICE[_DELTA_NAMES[name]]}"
             )
+
+
+def _from(read: Callable[[Mapping[str, str]], Any], *names: str) -> dict[str, Any]:
+    """Return the metadata of a field of ``Options``.
+
+    Args:
+        read: returns the value. It gets the options, with their names in lower case.
+        names: the options from which the value comes, in their own spelling.
+    """
+    return {"read": read, "names": names}
+
+
+def _boolean(name: str, *, default: bool) -> Any:
+    return field(metadata=_from(lambda options: boolean(options, name, default=default), name))
+
+
+def _whole_number(name: str, *, at_least: int) -> Any:
+    return field(metadata=_from(lambda options: whole_number(options, name, at_least=at_least), name))
+
+
+def _named(read: Callable[[Mapping[str, str], str], Any], name: str) -> Any:
+    return field(metadata=_from(lambda options: read(options, name), name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """All options of one read or write. Each is checked here; the reader or writer checks combinations."""
+
+    location: StoreLocation = field(metadata=_from(_location, "path"))
+    given: frozenset[str] = field(
+        metadata=_from(lambda options: frozenset(name for name in NAMES if name.lower() in options))
+    )
+    """The names of the given options, in the spelling of ``NAMES``."""
+    topics: TopicSelection = field(metadata=_from(topic_selection, *TOPIC_OPTIONS))
+    starting_offsets: OffsetsOption | None = field(
+        metadata=_from(
+            starting_offsets,
+            "startingOffsets",
+            "startingOffsetsByTimestamp",
+            "startingTimestamp",
+            "startingOffsetsByTimestampStrategy",
+        )
+    )
+    ending_offsets: OffsetsOption | None = field(
+        metadata=_from(ending_offsets, "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+    )
+    isolation: IsolationLevel = field(metadata=_from(_isolation, "isolationLevel"))
+    slot: int | None = field(metadata=_from(_slot, "slot", "versionAsOf"))
+    timestamp_ms: int | None = field(metadata=_from(_timestamp, "timestampAsOf"))
+    transaction_consistent: bool = _boolean("transactionConsistent", default=False)
+    columns: tuple[str, ...] | None = _named(names, "columns")
+    """The columns to read, in this order; None: all."""
+    predicate: str | None = _named(text, "predicate")
+    latest_by_key: bool = _boolean("latestByKey", default=False)
+    max_offsets_per_trigger: int | None = _whole_number("maxOffsetsPerTrigger", at_least=1)
+    max_bytes_per_trigger: int | None = _named(size_bytes, "maxBytesPerTrigger")
+    max_files_per_trigger: int | None = _whole_number("maxFilesPerTrigger", at_least=1)
+    min_offsets_per_trigger: int | None = _whole_number("minOffsetsPerTrigger", at_least=1)
+    max_trigger_delay_ms: int = field(metadata=_from(_max_trigger_delay_ms, "maxTriggerDelay"))
+    """The longest wait of a stream for ``min_offsets_per_trigger`` (ms)."""
+    group_id: str | None = _named(text, "groupId")
+    """The consumer group that shows the progress of a stream."""
+    min_partitions: int | None = _whole_number("minPartitions", at_least=1)
+    max_records_per_partition: int | None = _whole_number("maxRecordsPerPartition", at_least=1)
+    fail_on_data_loss: bool = _boolean("failOnDataLoss", default=True)
+    include_headers: bool = _boolean("includeHeaders", default=False)
+    metadata_columns: bool = _boolean("metadataColumns", default=True)
+    include_transaction_columns: bool = field(metadata=_from(_include_transaction_columns, "includeTransactionColumns"))
+    include_control_rows: bool = _boolean("includeControlRows", default=False)
+    transactional_id: str | None = _named(text, "transactionalId")
+    application_id: str | None = _named(text, "txnAppId")
+    version: int | None = _whole_number("txnVersion", at_least=0)
+    start_anew_after: WorkVersion | None = field(metadata=_from(_query_version, "startAnewAfter"))
+    """The last committed version after which a stream restarts (``startAnewAfter``). The user copies it from the
+    message of ``CheckpointMismatch``."""
+    merge_schema: bool = _boolean("mergeSchema", default=False)
+    create_topic: bool = _boolean("createTopic", default=False)
+    partitions: int | None = _whole_number("partitions", at_least=1)
+    key: tuple[str, ...] | None = _named(names, "key")
+    publish_on_commit: bool = _boolean("publishOnCommit", default=False)
+    checkpoint_location: str | None = field(metadata=_from(lambda options: options.get("checkpointlocation")))
+    query_name: str | None = field(metadata=_from(lambda options: options.get("queryname")))
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Return the options as Spark hands them over, with their names in any case.
+
+        Raises:
+            InvalidOption: an option is unknown or has a value that is not allowed. The message names the known options,
+                or the allowed values.
+        """
+        options = {name.lower(): value for name, value in given.items()}
+        _refuse_delta(options)
+        _check_known(options)
+        _pass_over_kafka(options)
+        return cls(**{each.name: each.metadata["read"](options) for each in fields(cls)})
+
+    def refuse(self, refused: Collection[str], why: str) -> None:
+        """Refuse options that would be ignored otherwise.
+
+        Args:
+            refused: names as they stand in ``NAMES``.
+            why: the rest of the sentence that begins with "option 'name' ".
+
+        Raises:
+            InvalidOption: one of them is given.
+        """
+        for name in refused:
+            if name in self.given:
+                raise InvalidOption(f"option {name!r} {why}")
+
+    def check_consistent_end(self) -> None:
+        """Raises: InvalidOption: a transaction-consistent end is requested for a read that has none."""
+        if self.transaction_consistent and self.isolation is not IsolationLevel.READ_COMMITTED:
+            raise InvalidOption(
+                "option 'transactionConsistent' is for isolation level 'read_committed'; a snapshot is always whole"
+            )
+
+    def topics_to_read(self) -> TopicSelection:
+        """Raises: InvalidOption: no topic is named."""
+        if not self.topics:
+            raise InvalidOption('name what to read: option("topic", "flights") or option("subscribe", "a,b")')
+        return self.topics
+
+    def topic_to_write(self) -> str | None:
+        """Return the topic of all rows; None if each row names its topic.
+
+        Raises:
+            InvalidOption: several topics are named.
+        """
+        if self.topics.pattern or self.topics.assigned or len(self.topics.names) > 1:
+            raise InvalidOption(
+                "rows go to one topic, or each row to the topic in its column 'topic'; options 'subscribe', "
+                "'subscribePattern' and 'assign' are for reading"
+            )
+        return self.topics.names[0] if self.topics.names else None
+
+
+NAMES: tuple[str, ...] = tuple(name for each in fields(Options) for name in each.metadata["names"])
+"""The options of ``format("eoslog")``, beside those of the store."""

@@ -420,10 +420,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             PutIfAbsentUnsupported: the target cannot hold a store.
             RetriableError: call again.
         """
-        if not isinstance(target, Session):
-            raise InvalidRequest(f"target is a store, as eoslog.connect(url) returns it, not {quoted(target)}")
         check_callable("progress", progress, 3)
-        progress = progress or no_progress
         return StoreCopy(
             self._store,
             target,
@@ -431,7 +428,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             update=update,
             slot=slot,
             timestamp=timestamp,
-            progress=progress,
+            progress=progress or no_progress,
         ).run()
 
     @named_options("verify()")

@@ -67,7 +67,7 @@ from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.partitions import shared_positions
 from eoslog.storage.conditional_put import put_once
 from eoslog.storage.probe import probe_put_if_absent
-from eoslog.verification.findings import Finding, Kind, Progress, Severity, no_progress
+from eoslog.verification.findings import Finding, Kind, Progress, Severity
 from eoslog.verification.log_checks import SLOTS_OF_A_COPY
 from eoslog.verification.slot_checks import newest_slot
 from eoslog.verification.store_checks import fresh_session, verify
@@ -108,11 +108,11 @@ class StoreCopy:
         source: Session,
         target: Session,
         *,
-        new_identity: bool = False,
-        update: bool = False,
-        slot: int | None = None,
-        timestamp: datetime | int | str | None = None,
-        progress: Progress = no_progress,
+        new_identity: bool,
+        update: bool,
+        slot: int | None,
+        timestamp: datetime | int | str | None,
+        progress: Progress,
     ) -> None:
         if not isinstance(target, Session):
             raise InvalidRequest(f"target is a store, as eoslog.connect(url) returns it, not {quoted(target)}")

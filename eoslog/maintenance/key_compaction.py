@@ -89,7 +89,6 @@ class Cleaner:
         producers: the partition's producer state, by producer id.
         offset_map: the offset of the newest row of each key.
         now_ms: the time of the store's clock.
-        target_file_bytes: do not write files much larger than this.
     """
 
     def __init__(
@@ -100,7 +99,6 @@ class Cleaner:
         *,
         offset_map: OffsetMap,
         now_ms: int,
-        target_file_bytes: int,
     ) -> None:
         self._store = session.object_store
         self._environment = session.environment
@@ -110,7 +108,6 @@ class Cleaner:
         self._producers = producers
         self._map = offset_map
         self._now_ms = now_ms
-        self._target_file_bytes = target_file_bytes
         self._transactions = CleanedTransactions()
 
     def clean(self, run: SegmentRun) -> CleanedSegment:
@@ -185,7 +182,7 @@ class Cleaner:
             if not rows.retained.any():
                 continue
             part = source.file.length * float(rows.retained.mean())
-            if written is not None and estimated_bytes + part > self._target_file_bytes:
+            if written is not None and estimated_bytes + part > TARGET_FILE_BYTES:
                 close()
             if written is None:
                 written = RewrittenFile(f"{run.new_path(self._environment)}.parquet", run.topic)
@@ -285,7 +282,6 @@ def compact_keys(
     topic: str | None = None,
     force: bool = False,
     offset_map_bytes: int = OFFSET_MAP_BYTES,
-    target_file_bytes: int = TARGET_FILE_BYTES,
 ) -> KeyCompactionReport:
     """Compact by key the partitions that are due. Several processes may do so at once.
 
@@ -293,7 +289,6 @@ def compact_keys(
         topic: the topic to compact; None compacts all topics whose ``cleanup_policy`` includes ``compact``.
         force: compact every partition, even if it is not due.
         offset_map_bytes: the largest memory for the keys of a pass. Further rows wait for the next pass.
-        target_file_bytes: do not write files much larger than this.
 
     Raises:
         UnknownTopicOrPartition
@@ -302,14 +297,7 @@ def compact_keys(
 
     def plan(topic: Topic, partition: Partition) -> Iterator[_Pass]:
         if topic.config.is_compacted and partition.sealed:
-            yield _Pass(
-                session,
-                topic,
-                partition,
-                force=force,
-                offset_map_bytes=offset_map_bytes,
-                target_file_bytes=target_file_bytes,
-            )
+            yield _Pass(session, topic, partition, force=force, offset_map_bytes=offset_map_bytes)
 
     return KeyCompactionReport(*rewrite_all(session, partitions_of(session, topic), plan))
 
@@ -325,7 +313,6 @@ class _Pass:
         *,
         force: bool,
         offset_map_bytes: int,
-        target_file_bytes: int,
     ) -> None:
         self._session = session
         self._store = session.object_store
@@ -334,7 +321,6 @@ class _Pass:
         self._partition = partition
         self._force = force
         self._offset_map_bytes = offset_map_bytes
-        self._target_file_bytes = target_file_bytes
         self._now_ms = self._store.clock.now_ms()
         self.expected = SegmentRun(topic, partition.id.partition, partition.sealed)
 
@@ -391,14 +377,7 @@ class _Pass:
             end_offset=end,
             most_bytes=self._offset_map_bytes,
         )
-        cleaner = Cleaner(
-            self._session,
-            self._topic,
-            partition.producers,
-            offset_map=offset_map,
-            now_ms=self._now_ms,
-            target_file_bytes=self._target_file_bytes,
-        )
+        cleaner = Cleaner(self._session, self._topic, partition.producers, offset_map=offset_map, now_ms=self._now_ms)
         cleanable = [segment for segment in partition.sealed if segment.base_offset < offset_map.end_offset]
         replaced = rows_removed = bytes_after = 0
         for segment in cleanable:

@@ -39,7 +39,7 @@ def build_offset_map(
     *,
     start_offset: int,
     end_offset: int,
-    most_bytes: int = OFFSET_MAP_BYTES,
+    most_bytes: int,
 ) -> OffsetMap:
     """Read the keys of the committed rows in [``start_offset``, ``end_offset``).
 

@@ -21,7 +21,7 @@ from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, encode_data_f
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, iterate_segment_index
 from eoslog.format.statistics import ColumnBounds, Value, decode_statistics, order
-from eoslog.format.topic_schemas import stored_schema
+from eoslog.format.topic_schemas import holds_as_it_is, stored_schema
 from eoslog.maintenance.index_restore import derived_snapshot
 from eoslog.maintenance.segment_rewriting import SourceFile, source_files
 from eoslog.state.entry_fields import FileReference
@@ -82,24 +82,12 @@ def _unlike(found: pa.Schema, declared: pa.Schema) -> Iterator[str]:
     for column in found:
         if column.name not in declared.names:
             yield f"its column {column.name!r} is not in the topic"
-        elif not _is_part(column.type, declared.field(column.name).type):
+        # An older file has fewer fields.
+        elif not holds_as_it_is(declared.field(column.name).type, column.type):
             yield f"its column {column.name!r} is {column.type}, but the topic says {declared.field(column.name).type}"
     for column in declared:
         if not column.nullable and column.name not in found.names:
             yield f"it lacks the column {column.name!r}, which may not be null"
-
-
-def _is_part(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Return True if a type is the declared type, or an older form of it with fewer fields."""
-    types = pa.types
-    if types.is_struct(found) and types.is_struct(declared):
-        known = {field.name: field.type for field in declared}
-        return all(field.name in known and _is_part(field.type, known[field.name]) for field in found)
-    if types.is_list(found) and types.is_list(declared):
-        return _is_part(found.value_type, declared.value_type)
-    if types.is_map(found) and types.is_map(declared):
-        return _is_part(found.key_type, declared.key_type) and _is_part(found.item_type, declared.item_type)
-    return bool(found == declared)
 
 
 def _in_rows(topic: Topic, source: SourceFile, body: bytes, declared: pa.Schema) -> Iterator[Finding]:

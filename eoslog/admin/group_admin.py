@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, NamedTuple
 
+from eoslog.admin.transaction_descriptions import named_partition
 from eoslog.arguments import Integer, Natural, checked_option, kinds_of
 from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable
 from eoslog.read.isolation import IsolationLevel
@@ -148,19 +149,14 @@ def describe_group(state: StoreState, group_id: str) -> GroupDescription:
 
 
 def _all_named(state: StoreState, partition_ids: Iterable[PartitionId]) -> tuple[TopicPartition, ...]:
-    return tuple(
-        sorted(
-            TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
-            for partition_id in partition_ids
-        )
-    )
+    return tuple(sorted(named_partition(state, partition_id) for partition_id in partition_ids))
 
 
 def _partition(state: StoreState, group: Group, partition_id: PartitionId, member_id: str | None) -> GroupPartition:
     partition = partition_of(state, partition_id)
     committed = group.offsets.get(partition_id)
     return GroupPartition(
-        _all_named(state, [partition_id])[0],
+        named_partition(state, partition_id),
         committed.offset if committed is not None else None,
         partition.last_stable_offset,
         partition.high_watermark,
@@ -173,7 +169,7 @@ def group_offsets_of(state: StoreState, group_id: str) -> dict[TopicPartition, O
     """Return the committed offsets of a group. Raises: GroupIdNotFound"""
     offsets = group_named(state, group_id).offsets
     return {
-        _all_named(state, [partition_id])[0]: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
+        named_partition(state, partition_id): OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
         for partition_id, offset in sorted(offsets.items())
     }
 
@@ -250,14 +246,16 @@ def _partitions_to_reset(
 ) -> list[_ResetPartition]:
     chosen: set[TopicPartition] = set()
     if wanted is None:
-        chosen = {_named(state, each) for each in group_named(state, group_id).offsets}
+        chosen = {named_partition(state, each) for each in group_named(state, group_id).offsets}
     elif isinstance(wanted, str):
         wanted = [wanted]
     elif not isinstance(wanted, Iterable):
         raise InvalidRequest(f"partitions are topics, or TopicPartition(topic, partition), not {quoted(wanted)}")
     for each in () if wanted is None else wanted:
         if isinstance(each, str):
-            chosen |= {_named(state, partition_id) for partition_id in topic_named(state, each).partition_ids()}
+            chosen |= {
+                named_partition(state, partition_id) for partition_id in topic_named(state, each).partition_ids()
+            }
         else:
             chosen.add(topic_partition(each))
     found = []
@@ -266,10 +264,6 @@ def _partitions_to_reset(
         committed = committed_offset(state, group_id, partition.id)
         found.append(_ResetPartition(each, topic, partition, committed.offset if committed is not None else None))
     return found
-
-
-def _named(state: StoreState, partition_id: PartitionId) -> TopicPartition:
-    return TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
 
 
 def _new_offset(store: Session, target: _ResetPartition, reset: OffsetReset) -> int:

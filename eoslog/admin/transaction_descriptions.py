@@ -119,6 +119,11 @@ NO_TRANSACTIONAL_ID = "no transactional id has this producer id"
 NOT_ITS_PARTITION = "its transactional id has no open transaction here"
 
 
+def named_partition(state: StoreState, partition_id: PartitionId) -> TopicPartition:
+    """Return a partition by the name of its topic."""
+    return TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
+
+
 def state_named(name: str) -> TransactionState | None:
     """Return a transaction state by its name, such as ``Ongoing`` or ``ONGOING``; None if the name is unknown."""
     folded = "".join(character for character in name if character.isalpha()).upper()
@@ -205,7 +210,7 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
         max(0, now_ms - found.start_ms) if found.state is TransactionState.ONGOING else -1,
         tuple(
             sorted(
-                TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
+                named_partition(state, partition_id)
                 for partition_id in found.partitions | found.added_partitions | staged
                 if partition_id.topic_id in state.topics
             )
@@ -327,7 +332,7 @@ def _hanging(
         else:
             reason = PAST_TIMEOUT if now_ms - since_ms > holder.timeout_ms else WITHIN_TIMEOUT
     return HangingTransaction(
-        TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition),
+        named_partition(state, partition_id),
         holder.transactional_id if holder is not None else None,
         producer_id,
         known.producer_epoch if known is not None else -1,

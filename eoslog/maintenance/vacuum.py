@@ -63,6 +63,11 @@ class VacuumReport:
     unreadable_indexes: list[str] = field(default_factory=list)
     """Indexes of segments that are missing or damaged. All files of their partitions were kept."""
 
+    def add(self, info: ObjectInfo) -> None:
+        """Add a file to the deleted ones."""
+        self.paths.append(info.path)
+        self.bytes += info.size
+
 
 def vacuum(
     session: Session,
@@ -134,8 +139,7 @@ def vacuum(
         if referenced.may_name(info.path) or waiting.may_name(info.path) or not (old or info.path in dropped):
             report.kept_files += 1
             continue
-        report.paths.append(info.path)
-        report.bytes += info.size
+        report.add(info)
     for info in store.list(ICEBERG):
         topic, _, rest = info.path.removeprefix(ICEBERG).partition("/")
         if rest.startswith(ICEBERG_METADATA):
@@ -150,12 +154,10 @@ def vacuum(
         if referenced.may_name(info.path) or not is_old:
             report.kept_files += 1
             continue
-        report.paths.append(info.path)
-        report.bytes += info.size
+        report.add(info)
     members = {member_id for group in state.groups.values() for member_id in group.members}
     for info in forgotten_heartbeats(store, members, horizon_ms):
-        report.paths.append(info.path)
-        report.bytes += info.size
+        report.add(info)
     changed = {path.split("/", 1)[0] for path in report.paths}
     tables = [table for table in logs if table[0] in changed]
     report.paths += refused

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from eoslog.admin.group_admin import GroupDescription, OffsetChange, OffsetReset, describe_group, state_of
+from eoslog.admin.transaction_descriptions import named_partition
 from eoslog.errors import EosLogError, InvalidOption
 from eoslog.state.names import TopicPartition
 from eoslog.state.partitions import partition_of
@@ -89,8 +90,7 @@ def group(
         description = describe_group(state, name)
         found = state.groups[name]
         commits_ms = {
-            TopicPartition(state.topics[partition.topic_id].topic, partition.partition): committed.commit_ms
-            for partition, committed in found.offsets.items()
+            named_partition(state, partition): committed.commit_ms for partition, committed in found.offsets.items()
         }
         return _Whole(description, _line(state, name, found), commits_ms)
 

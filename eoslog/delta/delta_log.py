@@ -111,21 +111,13 @@ class DeltaLog(TableLog):
         return f"{self._directory}_last_checkpoint"
 
     def refresh(self, *, check: bool = False) -> DeltaTable:
-        """Read the versions after the newest known one, and return the table.
-
-        Args:
-            check: also read the newest version that was compared before. If it is missing or differs, the log was
-                deleted or restored, and the whole log is read again. False: such a change is not detected.
-
-        Raises:
-            CorruptRecord: a version or the checkpoint cannot be read.
-        """
         if self.table.version < 0 or self._store.clock.now_ms() > self._opened_ms + _REOPEN_AFTER_MS:
             # The version after the newest known one may be gone if this process was paused for long.
             self._open()
             check = False
         known = [self._path(self._checked[0])] if check else []
         *checked, found = self._store.get_many([*known, self._path(self.table.version + 1)])
+        # If the version that was compared last is missing or differs, the log was deleted or restored.
         if check and not self._is_checked(checked[0]):
             self._open()
             found = self._next()
@@ -240,18 +232,11 @@ class DeltaLog(TableLog):
             self._environment.reached("delta.checkpoint.written")
 
     def put(self, actions: Sequence[Action], body: bytes) -> bool:
-        """Put the next version, unless another process has put it.
+        """Put the next version, as ``put_change`` does.
 
         Args:
             actions: the actions of the version.
             body: the version's content. No other process puts the same bytes.
-
-        Returns:
-            True if this call put the version. After False, ``refresh`` and decide again.
-
-        Raises:
-            StoreUnavailable: the put may have landed, or may land later. This is safe: it can create only the version
-                after the one it was computed from. The next ``refresh`` shows whether it is there.
         """
         version = self.table.version + 1
         match put_next(self._store, self._environment, self._path(version), body):

@@ -77,15 +77,9 @@ def vacuum(
     dry_run: bool = False,
     known_unreadable: Collection[str] = (),
 ) -> VacuumReport:
-    """Delete old files that no entry names, and files that entries dropped long enough ago.
+    """Delete old files that no entry names, and files that entries dropped long enough ago; see ``Admin.vacuum``.
 
     Args:
-        staged_max_age_ms: delete files that no entry names once they are older than this (ms). A job that takes longer
-            between its first upload and its commit fails with ``StagedFilesExpired``. Shared objects are deleted after
-            24 hours if this is longer.
-        deleted_file_retention_ms: delete dropped files this long after the drop (ms). Plans made before the drop
-            still need them. Less than an hour logs a warning.
-        dry_run: only report the files.
         known_unreadable: paths of indexes that the caller knows to be missing or damaged. The log names the others, and
             the number of these.
 

@@ -411,22 +411,10 @@ class RefusedStream(EosLogStreamReader):
     def __init__(self, error: EosLogError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        self._refuse()
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        self._refuse()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._refuse()
-
-    def latestOffset(self, start: Any = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
-        self._refuse()
-
-    def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *arguments: Any, **named: Any) -> NoReturn:
         with plain_errors():
             raise self._error
         raise AssertionError("plain_errors() does not suppress errors")
+
+    initialOffset = latestOffset = partitions = _refuse  # noqa: N815 - Spark's names
+    getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815

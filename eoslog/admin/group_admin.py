@@ -293,8 +293,13 @@ def _moment_ms(store: Session, reset: OffsetReset) -> int:
     if reset.by_duration is not None:
         return store.now_ms() - reset.by_duration // timedelta(milliseconds=1)
     assert reset.to_datetime is not None
-    moment = reset.to_datetime if reset.to_datetime.tzinfo is not None else reset.to_datetime.replace(tzinfo=UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return epoch_ms(reset.to_datetime)
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Return a time in ms since the epoch. A time without a zone is in UTC."""
+    in_zone = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (in_zone - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def _within(target: _ResetPartition, offset: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -236,12 +236,6 @@ def _regular_expression(text: str) -> re.Pattern[str]:
 
 REGEX = parsed(_regular_expression)
 TIME = parsed(datetime.fromisoformat, "a time as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
-
-
-def epoch_ms(moment: datetime) -> int:
-    """Return a time in ms since the epoch. A time without a zone is in UTC."""
-    in_zone = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (in_zone - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -11,7 +11,7 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eoslog.admin.group_admin import GroupPartition, describe_group
+from eoslog.admin.group_admin import GroupPartition, describe_group, epoch_ms
 from eoslog.admin.topic_admin import (
     ALL_DECIDED,
     PartitionDescription,
@@ -30,7 +30,6 @@ from eoslog.cli.options import (
     Group,
     Invocation,
     confirm,
-    epoch_ms,
     group_option,
     parsed,
     pass_invocation,

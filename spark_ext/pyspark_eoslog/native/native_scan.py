@@ -147,7 +147,7 @@ def native_frame(
     ``check_columns`` has accepted the columns.
     """
     if not files:
-        return spark.createDataFrame([], _nullable(wanted))
+        return spark.createDataFrame([], wanted.toNullable())
     in_file = _in_files(topic, wanted)
     has_times = topic.topic_schema.kind == "records" and any(field.name.lower() == _TIMESTAMP for field in in_file)
 
@@ -295,21 +295,6 @@ def _contains_type(data_type: DataType, *wanted: type[DataType]) -> bool:
     elif isinstance(data_type, MapType):
         parts = [data_type.keyType, data_type.valueType]
     return isinstance(data_type, wanted) or any(_contains_type(part, *wanted) for part in parts)
-
-
-def _nullable(schema: StructType) -> StructType:
-    return StructType([StructField(field.name, _nullable_type(field.dataType)) for field in schema])
-
-
-def _nullable_type(data_type: DataType) -> DataType:
-    """Return the type with nulls allowed in every part, as Spark reads files."""
-    if isinstance(data_type, StructType):
-        return _nullable(data_type)
-    if isinstance(data_type, ArrayType):
-        return ArrayType(_nullable_type(data_type.elementType))
-    if isinstance(data_type, MapType):
-        return MapType(_nullable_type(data_type.keyType), _nullable_type(data_type.valueType))
-    return data_type
 
 
 @contextmanager

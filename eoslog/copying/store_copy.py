@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from eoslog.copying.decisions import CopyBegun, CopyCompleted, CopyPlanned, Decisions
 from eoslog.copying.file_copy import CopiedFiles, FileCopy, FileDropped, files_as_objects
@@ -380,7 +381,6 @@ class StoreCopy:
         Raises:
             CorruptRecord: the log of the source has an invalid record.
         """
-        machine = StoreMachine()
         wanted = self._wanted_slot
         state, slot, append_id = self._newest_state() if wanted is None else self._state_at(wanted)
         shared = shared_positions(state)
@@ -395,22 +395,17 @@ class StoreCopy:
         # Three records without a change of the state: one to which the first checkpoint belongs, and one for each
         # checkpoint's entry. So the log of the copy is like one whose older slots were deleted. The first record names
         # a checkpoint, too. As soon as it is put, a process that opens the log finds the state of the new copy.
-        base, root = write_checkpoint(self._store, self._environment, machine, state, number - 1, append_id, None)
-        first = SlotRecord(slot=number, append_id=self._environment.new_id(), prev=append_id, checkpoint=base)
-        older, root = write_checkpoint(
-            self._store, self._environment, machine, state, first.slot, first.append_id, root
-        )
-        second = SlotRecord(
-            slot=number + 1,
-            append_id=self._environment.new_id(),
-            prev=first.append_id,
-            checkpoint=base,
-            entries=(_entry(older, upload_ms),),
-        )
-        newer, _ = write_checkpoint(self._store, self._environment, machine, state, second.slot, second.append_id, root)
+        new_id = self._environment.new_id
+        write = partial(write_checkpoint, self._store, self._environment, StoreMachine(), state)
+        base, root = write(number - 1, append_id, None)
+        first = SlotRecord(slot=number, append_id=new_id(), prev=append_id, checkpoint=base)
+        older, root = write(first.slot, first.append_id, root)
+        entries = (_entry(older, upload_ms),)
+        second = SlotRecord(slot=number + 1, append_id=new_id(), prev=first.append_id, checkpoint=base, entries=entries)
+        newer, _ = write(second.slot, second.append_id, root)
         third = SlotRecord(
             slot=number + 2,
-            append_id=self._environment.new_id(),
+            append_id=new_id(),
             prev=second.append_id,
             checkpoint=older,
             previous_checkpoint=base,

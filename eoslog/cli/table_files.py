@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,7 @@ from eoslog.cli.options import NATURAL, Command, Invocation, pass_invocation, tr
 from eoslog.cli.rendering import progress
 from eoslog.errors import InvalidRequest, SchemaMismatch, TransactionalIdNotFound
 from eoslog.format.json_values import rows_of_json, to_json
+from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns
@@ -101,17 +102,18 @@ def export(
         timestamp=timestamp,
     )
     rows = 0
-    with (
-        progress(label := f"exporting {topic}") as show,
-        written_file(file, kind, scan.schema, store.environment.new_id()) as write,
-    ):
+    with progress(label := f"exporting {topic}") as show:
 
         def report(far: eoslog.Progress) -> None:
             show(label, far.rows, scan.record_count, f"{far.files}/{far.total_files} files")
 
-        for batch in scan.to_batches(progress=report):
-            write(batch)
-            rows += batch.num_rows
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for batch in scan.to_batches(progress=report):
+                rows += batch.num_rows
+                yield batch
+
+        write_file(file, kind, scan.schema, batches(), name=store.environment.new_id())
     size = file.stat().st_size
     invocation.print_result(
         f"exported {counted(rows, 'row')} of {topic} to {file}, {size} bytes",
@@ -205,27 +207,18 @@ def _format_of(path: Path, chosen: str | None) -> str:
     return found
 
 
-_Write = Callable[[pa.RecordBatch], Any]
-
-
-@contextmanager
-def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterator[_Write]:
+def write_file(path: Path, kind: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, name: str) -> None:
     """Write a file that appears as a whole or not at all: it has a temporary ``name`` beside it until it is complete.
 
     Raises:
         SchemaMismatch: the format cannot hold a column.
         InvalidRequest: the file cannot be written.
     """
-    formats: dict[str, Callable[[IO[bytes], pa.Schema], AbstractContextManager[_Write]]] = {
-        "parquet": _parquet_written,
-        "csv": _csv_written,
-        "json": _json_written,
-    }
+    formats = {"parquet": _write_parquet, "csv": _write_csv, "json": _write_json}
     temporary = path.with_name(f".{path.name}.{name}")
     try:
         with temporary.open("xb") as file:
-            with formats[kind](file, schema) as write:
-                yield write
+            formats[kind](file, schema, batches)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -248,32 +241,15 @@ def _closed(writer: Any) -> Iterator[Any]:
     writer.close()
 
 
-@contextmanager
-def _parquet_written(file: IO[bytes], schema: pa.Schema) -> Iterator[_Write]:
-    """Collect batches of any size to row groups of a size that is read well."""
-    batches: list[pa.RecordBatch] = []
-    rows = size = 0
-
-    def write_group() -> None:
-        nonlocal rows, size
-        table = pa.Table.from_batches(batches)
-        writer.write_table(table, row_group_size=max(1, table.num_rows))
-        batches.clear()
-        rows = size = 0
-
-    def write(batch: pa.RecordBatch) -> None:
-        nonlocal rows, size
-        batches.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _ROWS_A_GROUP or size >= _BYTES_A_GROUP:
-            write_group()
-
+def _write_parquet(file: IO[bytes], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches of any size as row groups of a size that is read well."""
+    limits = Limit(lambda batch: batch.num_rows, _ROWS_A_GROUP), Limit(lambda batch: batch.nbytes, _BYTES_A_GROUP)
     with _closed(
         pq.ParquetWriter(file, schema, compression="zstd", write_statistics=_bounded_leaves(schema) or False)
     ) as writer:
-        yield write
-        if batches:
-            write_group()
+        for group in limited_groups(batches, *limits):
+            table = pa.Table.from_batches(group)
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
 def _bounded_leaves(schema: pa.Schema) -> list[str]:
@@ -290,27 +266,21 @@ def _bounded_leaves(schema: pa.Schema) -> list[str]:
     return [column.path for column in columns if column.path not in floats]
 
 
-@contextmanager
-def _csv_written(file: IO[bytes], schema: pa.Schema) -> Iterator[_Write]:
+def _write_csv(file: IO[bytes], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     nested = [repr(field.name) for field in schema if pa.types.is_nested(field.type)]
     if nested:
         raise SchemaMismatch(f"CSV has no lists, structs or maps, and so no column {', '.join(nested)}: {_INSTEAD}")
-
-    def write(batch: pa.RecordBatch) -> None:
-        try:
-            writer.write_batch(batch)
-        except pa.ArrowInvalid as error:
-            raise SchemaMismatch(f"CSV is text, and some bytes are not text ({error}): {_INSTEAD}") from None
-
     with _closed(csv.CSVWriter(file, schema)) as writer:
-        yield write
+        for batch in batches:
+            try:
+                writer.write_batch(batch)
+            except pa.ArrowInvalid as error:
+                raise SchemaMismatch(f"CSV is text, and some bytes are not text ({error}): {_INSTEAD}") from None
 
 
-@contextmanager
-def _json_written(file: IO[bytes], schema: pa.Schema) -> Iterator[_Write]:
-    yield lambda batch: file.writelines(
-        json.dumps(to_json(row), ensure_ascii=False).encode() + b"\n" for row in batch.to_pylist()
-    )
+def _write_json(file: IO[bytes], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    for batch in batches:
+        file.writelines(json.dumps(to_json(row), ensure_ascii=False).encode() + b"\n" for row in batch.to_pylist())
 
 
 def first_columns(path: Path, kind: str, columns: pa.Schema) -> pa.Schema | None:

@@ -298,10 +298,6 @@ class CoordinatorMetrics(Collector):
         if report.step == "vacuum":
             self._unreadable_indexes = len(report.did.get("unreadable_indexes", ()))
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, as ``StoreCollector`` does."""
-        return ()
-
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the steps."""
         now_ms = self._monotonic_ms()
@@ -377,10 +373,6 @@ class GatewayCollector(Collector):
         self._families = _Families(store)
         self._gateway = gateway
         self._health = health
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, as ``StoreCollector`` does."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics. They do not have the state of the store, so that many gateways cost little."""

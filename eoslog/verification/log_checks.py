@@ -273,7 +273,6 @@ class Fold:
 
 
 _ATTEMPTS = 5
-_OF_OLD_SLOTS = {Kind.SLOT_DAMAGED: Kind.OLD_SLOT_DAMAGED}
 SLOTS_OF_A_COPY = 3
 """The number of slots with which the log of a copy begins."""
 
@@ -412,10 +411,9 @@ class LogVerification:
             yield from self._missing(Run(slot, slot))
         else:
             record, found = self._records.read(slot, body)
-            if slot < self._unneeded_below:
-                found = [replace(each, kind=_OF_OLD_SLOTS.get(each.kind, each.kind)) for each in found]
-                if any(each.kind is Kind.OLD_SLOT_DAMAGED for each in found):
-                    self.lost.append(Run(slot, slot))
+            if record is None and slot < self._unneeded_below:
+                found = [replace(each, kind=Kind.OLD_SLOT_DAMAGED) for each in found]
+                self.lost.append(Run(slot, slot))
             yield from found
         self._append_ids.add(record)
         if record is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -510,9 +511,5 @@ class PartitionVerification:
 
 def _follow_each_other(source: SourceFile) -> bool:
     """Return True if each batch of a file begins where the batch before it ends."""
-    row = 0
-    for batch in source.batches:
-        if batch.first_row != row:
-            return False
-        row += batch.record_count
-    return True
+    begins = accumulate((batch.record_count for batch in source.batches), initial=0)
+    return all(batch.first_row == begin for batch, begin in zip(source.batches, begins, strict=False))

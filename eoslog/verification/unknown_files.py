@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from eoslog.log.append_client import APPEND_KEY_PATH
 from eoslog.log.slots import CHECKPOINTS, SLOTS, slot_of
@@ -51,17 +51,6 @@ class Unreferenced:
             yield finding(Kind.FILES_UNREFERENCED, prefix, topic=topic, partition=partition, **asdict(self))
 
 
-@dataclass(slots=True)
-class _Unknown:
-    count: int = 0
-    shown: list[str] = field(default_factory=list)
-
-    def add(self, path: str) -> None:
-        self.count += 1
-        if len(self.shown) < _SHOWN:
-            self.shown.append(path)
-
-
 def find_irregular(store: ObjectStore) -> Iterator[Finding]:
     """Find links and special files, which cannot be objects. Opening a symlink in place of an object is refused."""
     if isinstance(store, LocalStore):
@@ -79,9 +68,9 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
         checkpoint_objects: the objects of the checkpoints that the log names.
     """
     store = live.store
-    unknown, old_checkpoints, old_shared = _Unknown(), Unreferenced(), Unreferenced()
-    probes = 0
-    of_topics: set[str] = set()
+    old_checkpoints, old_shared = Unreferenced(), Unreferenced()
+    unknown = probes = 0
+    shown, of_topics = list[str](), set[str]()
     topics, refused = live.read(_names), dict[tuple[str, str], Unreferenced]()
     named, deletable_ms = live.read(_shared_objects)
     for info in store.list(""):
@@ -113,7 +102,8 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
             prefix = f"{topic}/{DELTA_PARTITION_COLUMN}=" if written[1] else f"{ICEBERG}{topic}/"
             refused.setdefault((prefix, topic), Unreferenced()).add(info, now_ms)
         else:
-            unknown.add(path)
+            unknown += 1
+            shown += [path] if unknown <= _SHOWN else []
     for prefix in sorted(of_topics - live.read(_topics)):
         # List again: the topic may have been deleted and vacuumed since the first LIST.
         yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
@@ -121,8 +111,8 @@ def find_unexpected(live: Live, checkpoint_objects: set[str]) -> Iterator[Findin
         yield from files.findings(prefix, topic)
     yield from old_checkpoints.findings(CHECKPOINTS)
     yield from old_shared.findings(SHARED_OBJECTS)
-    if unknown.count:
-        yield finding(Kind.FILES_UNKNOWN, unknown.shown[0], count=unknown.count, shown=", ".join(unknown.shown))
+    if shown:
+        yield finding(Kind.FILES_UNKNOWN, shown[0], count=unknown, shown=", ".join(shown))
     if probes:
         yield finding(Kind.LEFTOVERS, PROBE_DIRECTORY, problem=f"{probes} objects of a probe of put-if-absent")
     yield from _unfinished_writes(store)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -270,10 +269,5 @@ def doubling_runs(items: Sequence[T], weight: Callable[[T], int]) -> list[Sequen
     heaviest = weights.index(max(weights))
     if sum(weights) >= 2 * weights[heaviest]:
         return [items]
-    return list(
-        chain(
-            doubling_runs(items[:heaviest], weight),
-            [items[heaviest : heaviest + 1]],
-            doubling_runs(items[heaviest + 1 :], weight),
-        )
-    )
+    before, after = doubling_runs(items[:heaviest], weight), doubling_runs(items[heaviest + 1 :], weight)
+    return [*before, items[heaviest : heaviest + 1], *after]

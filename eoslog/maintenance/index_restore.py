@@ -7,8 +7,10 @@ checksum in the entry that names a file shows that the restored file is the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from itertools import pairwise
 from typing import Literal
 
@@ -21,14 +23,13 @@ from eoslog.format.kafka_files import (
     producer_of,
     snapshot_entries,
 )
-from eoslog.format.segment_index import decode_txnindex_copy, read_segment_index
-from eoslog.maintenance.segment_rewriting import are_named
+from eoslog.format.segment_index import read_segment_index
+from eoslog.maintenance.segment_rewriting import are_named, txnindex_copy
 from eoslog.session.session import Session
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import ProducerState, SealedSegment
+from eoslog.state.partition_state import SealedSegment
 from eoslog.state.sequences import producers_after
-from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.storage.object_store import ObjectStore
 
@@ -58,7 +59,10 @@ def restore_index_files(session: Session, topic: str, *, dry_run: bool = False) 
         UnknownTopicOrPartition
     """
     found: list[DamagedFile] = []
-    for partition_id, sealed in session.log.read(lambda state, slot: _sealed(state, topic)):
+    segments = session.log.read(
+        lambda state, slot: {each: state.partitions[each].sealed for each in topic_named(state, topic).partition_ids()}
+    )
+    for partition_id, sealed in segments.items():
         for position, segment in enumerate(sealed):
             damaged = list(_damaged_files(session.object_store, topic, partition_id, segment))
             if not dry_run:
@@ -89,7 +93,8 @@ def derived_snapshot(store: ObjectStore, sealed: Sequence[SealedSegment]) -> byt
         if first == 0:
             return None
         first -= 1
-        body = _intact(store, sealed[first].snapshot)
+        with suppress(CorruptRecord):
+            body = read_file(store, sealed[first].snapshot)
     if body is None:
         body = encode_producer_snapshot([])
     for before, after in pairwise(sealed[first:]):
@@ -99,29 +104,12 @@ def derived_snapshot(store: ObjectStore, sealed: Sequence[SealedSegment]) -> byt
         except CorruptRecord:
             return None
         known = {entry.producer_id: producer_of(entry) for entry in entries}
-        producers = _newest(producers_after(known, batches, lambda batch: True), count_of(after.snapshot.length))
-        body = encode_producer_snapshot(snapshot_entries(producers))
+        producers = producers_after(known, batches, lambda batch: True).values()
+        left = nlargest(count_of(after.snapshot.length), producers, key=lambda producer: producer.last_timestamp)
+        body = encode_producer_snapshot(snapshot_entries(left))
         if not _is_what_the_log_says(body, after.snapshot):
             return None
     return body
-
-
-def _intact(store: ObjectStore, file: FileReference) -> bytes | None:
-    try:
-        return read_file(store, file)
-    except CorruptRecord:
-        return None
-
-
-def _newest(producers: Mapping[int, ProducerState], count: int) -> list[ProducerState]:
-    return sorted(producers.values(), key=lambda producer: producer.last_timestamp, reverse=True)[:count]
-
-
-def _sealed(state: StoreState, topic: str) -> list[tuple[PartitionId, tuple[SealedSegment, ...]]]:
-    return [
-        (partition_id, state.partitions[partition_id].sealed)
-        for partition_id in topic_named(state, topic).partition_ids()
-    ]
 
 
 def _damaged_files(
@@ -152,16 +140,11 @@ def _restore(session: Session, sealed: Sequence[SealedSegment], damaged: Damaged
     store = session.object_store
     segment = sealed[-1]
     file = {"index": None, "txnindex": segment.txnindex, "snapshot": segment.snapshot}[damaged.kind]
-    body = derived_snapshot(store, sealed) if damaged.kind == "snapshot" else _txnindex_copy(store, segment)
+    body: bytes | None = None
+    with suppress(CorruptRecord):
+        body = derived_snapshot(store, sealed) if damaged.kind == "snapshot" else txnindex_copy(store, segment)
     if file is None or body is None or not _is_what_the_log_says(body, file):
         return False
     store.put(file.path, body)
     session.environment.reached("segment.restore.file_written")
     return _is_what_the_log_says(store.get(file.path).body, file)
-
-
-def _txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes | None:
-    try:
-        return decode_txnindex_copy(read_file(store, segment.index), segment.index.path)
-    except CorruptRecord:
-        return None

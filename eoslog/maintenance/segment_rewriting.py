@@ -72,11 +72,11 @@ def read_aborted(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[
         transaction
         for segment in segments
         if segment.txnindex is not None
-        for transaction in decode_transaction_index(_txnindex_copy(store, segment), segment.txnindex.path)
+        for transaction in decode_transaction_index(txnindex_copy(store, segment), segment.txnindex.path)
     ]
 
 
-def _txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes:
+def txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes:
     """Return the content of a segment's ``.txnindex``. It comes from the index, because the file may be missing.
 
     Raises:

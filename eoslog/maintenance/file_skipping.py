@@ -17,6 +17,7 @@ from eoslog.maintenance.segment_rewriting import (
     SegmentsChanged,
     SourceFile,
     append_rewrite,
+    current_partition,
     read_aborted,
     read_batches,
     source_files,
@@ -29,7 +30,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Partition, SealedSegment
 from eoslog.state.segment_replacement import without_rows
 from eoslog.state.skipped_files import SkipFiles, decided_batches, skipped_files
-from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.store_state import Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.object_store import ObjectStore
 from eoslog.wording import without_code
@@ -105,13 +106,7 @@ class _PartitionSkip:
 
     def run(self) -> bool:
         """Skip the damaged files. Return False if another process changed the partition, so that some may be left."""
-
-        def partition(state: StoreState, slot: int) -> tuple[Topic, Partition] | None:
-            if self._partition_id not in state.partitions:
-                return None
-            return state.topics[self._partition_id.topic_id], state.partitions[self._partition_id]
-
-        current = self._session.log.read(partition)
+        current = current_partition(self._session, self._partition_id)
         if current is None:
             return True  # Another process has deleted the topic.
         topic, found = current
@@ -121,7 +116,7 @@ class _PartitionSkip:
         except SegmentsChanged:
             return False
         except CorruptRecord:
-            if self._session.log.read(partition) == current:
+            if current_partition(self._session, self._partition_id) == current:
                 raise
             return False
         return self._skip_in_active(topic, found)

@@ -11,11 +11,8 @@ from contextlib import suppress
 
 from eoslog.maintenance.file_compaction import FileCompaction
 from eoslog.maintenance.sealing import seal_segment
-from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES, SegmentRun, SegmentsChanged
+from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES, SegmentRun, SegmentsChanged, current_partition
 from eoslog.session.session import Session
-from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import Partition
-from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 
 
@@ -29,7 +26,7 @@ def rewrite_hidden_rows(session: Session, topic: str) -> None:
         CorruptRecord: a file is missing or damaged.
     """
     for partition_id in session.log.read(lambda state, slot: topic_named(state, topic).partition_ids()):
-        found = _partition(session, partition_id)
+        found = current_partition(session, partition_id)
         if found is None:
             continue
         first = next(iter(found[1].active), None)
@@ -38,7 +35,7 @@ def rewrite_hidden_rows(session: Session, topic: str) -> None:
             # outcome of the batch is known.
             seal_segment(session, *found, first.end_offset)
             session.environment.reached("segment.hidden_rows.sealed")
-            found = _partition(session, partition_id)
+            found = current_partition(session, partition_id)
             if found is None:
                 continue
         each, partition = found
@@ -47,11 +44,3 @@ def rewrite_hidden_rows(session: Session, topic: str) -> None:
             start = partition.log_start_offset
             with suppress(SegmentsChanged):
                 FileCompaction(session, run, start, TARGET_FILE_BYTES, joins_files=False).run()
-
-
-def _partition(session: Session, partition_id: PartitionId) -> tuple[Topic, Partition] | None:
-    def partition(state: StoreState, slot: int) -> tuple[Topic, Partition] | None:
-        topic, found = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
-        return None if topic is None or found is None else (topic, found)
-
-    return session.log.read(partition)

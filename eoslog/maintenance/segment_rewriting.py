@@ -163,10 +163,22 @@ def append_rewrite(session: Session, entry: SegmentsReplaced | LogCleaned) -> No
         raise SegmentsChanged
 
 
+def current_partition(
+    session: Session, partition_id: PartitionId, *, refresh: bool = True
+) -> tuple[Topic, Partition] | None:
+    """Return a partition with its topic; None if the topic was deleted."""
+
+    def found(state: StoreState, slot: int) -> tuple[Topic, Partition] | None:
+        topic, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
+        return None if topic is None or partition is None else (topic, partition)
+
+    return session.log.read(found, refresh=refresh)
+
+
 def are_named(session: Session, partition_id: PartitionId, segments: Iterable[SealedSegment]) -> bool:
     """Return True if the log still names all these segments. If not, vacuum may have deleted their files."""
-    partition = session.log.read(lambda state, slot: state.partitions.get(partition_id))
-    return partition is not None and set(segments) <= set(partition.sealed)
+    found = current_partition(session, partition_id)
+    return found is not None and set(segments) <= set(found[1].sealed)
 
 
 class Rewrite(Protocol[R_co]):
@@ -216,27 +228,21 @@ def rewrite_all(
     Raises:
         CorruptRecord: a file is missing or damaged. The function runs all other rewrites before it raises.
     """
-    log, tables = session.log, KnownTables.of(session)
 
     @cache
-    def published_slot(topic: Topic, store_id: str) -> int | None:
-        last = tables.newest(topic, store_id)
+    def published_slot(topic: Topic) -> int | None:
+        store_id = session.log.read(lambda state, slot: state.store_id, refresh=False)
+        last = KnownTables.of(session).newest(topic, store_id)
         return None if last is None else last.slot
 
     def planned(partition_id: PartitionId) -> list[Rewrite[R]]:
-        each, partition, store_id = log.read(
-            lambda state, slot: (
-                state.topics.get(partition_id.topic_id),
-                state.partitions.get(partition_id),
-                state.store_id,
-            ),
-            refresh=False,
-        )
-        if each is None or partition is None:
+        found = current_partition(session, partition_id, refresh=False)
+        if found is None:
             return []
-        rewrites = list(plan(each, partition))
-        if rewrites and each.config.is_published:
-            rewrites = list(plan(each, _published_part(partition, published_slot(each, store_id))))
+        topic, partition = found
+        rewrites = list(plan(topic, partition))
+        if rewrites and topic.config.is_published:
+            rewrites = list(plan(topic, _published_part(partition, published_slot(topic))))
         return rewrites
 
     results: list[R] = []

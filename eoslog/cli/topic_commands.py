@@ -48,7 +48,7 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
-from eoslog.wording import counted
+from eoslog.wording import counted, first_line
 
 
 def _column(text: str) -> pa.Field[Any]:
@@ -64,7 +64,7 @@ def _schema_of_file(path: str) -> pa.Schema:
         return pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         raise click.BadParameter(
-            f"{path} is not a Parquet file: {str(error).splitlines()[0]}", param_hint="--schema-from"
+            f"{path} is not a Parquet file: {first_line(error)}", param_hint="--schema-from"
         ) from None
 
 

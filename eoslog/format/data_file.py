@@ -24,6 +24,7 @@ from eoslog.format.column_casts import cast_array
 from eoslog.format.column_types import ColumnType, check_text, column_type, declare, nulls, parts
 from eoslog.format.statistics import UNKNOWN, ColumnBounds, has_nan, has_statistics, row_group_bounds
 from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
+from eoslog.wording import first_line
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
@@ -512,5 +513,4 @@ def corrupt_if_unreadable(name: str) -> Iterator[None]:
     except CorruptRecord:
         raise
     except DECODING_ERRORS as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CorruptRecord(f"{name}: cannot be read as a data file: {reason}") from error
+        raise CorruptRecord(f"{name}: cannot be read as a data file: {first_line(error)}") from error

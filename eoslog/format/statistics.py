@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ LONGEST_BOUND = 32
 
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
-_DECIMAL = re.compile(r"(-?)([0-9]{1,38})(?:\.([0-9]{1,38}))?", re.ASCII)
+_DECIMAL = re.compile(r"-?[0-9]{1,38}(?:\.([0-9]{1,38}))?", re.ASCII)
 
 Value = bool | int | float | str
 """A column value in the form that comparisons use: dates in days since the epoch, times in their own unit since the
@@ -248,9 +249,7 @@ def _number(value: Any, data_type: Any) -> Any:
 
 def decimal_text(unscaled: int, scale: int) -> str:
     """Return a decimal with all its digits, for example ``-0.50``."""
-    digits = str(abs(unscaled)).rjust(scale + 1, "0")
-    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
-    return f"{'-' if unscaled < 0 else ''}{whole}{'.' if scale else ''}{fraction}"
+    return f"{Decimal(f'{unscaled}e-{scale}'):f}"
 
 
 def _bounds(written: object, data_type: pa.DataType) -> ColumnBounds | None:
@@ -290,13 +289,9 @@ def _value(written: object, data_type: pa.DataType) -> Value | None:
 
 def _unscaled(written: object, data_type: Any) -> int | None:
     found = _DECIMAL.fullmatch(written) if isinstance(written, str) else None
-    if found is None:
+    if found is None or len(found[1] or "") > data_type.scale:
         return None
-    sign, whole, fraction = found[1], found[2], found[3] or ""
-    if len(fraction) > data_type.scale:
-        return None
-    unscaled = int(whole + fraction.ljust(data_type.scale, "0"))
-    return -unscaled if sign else unscaled
+    return int(Decimal(f"{found[0]}e{data_type.scale}"))
 
 
 def _json(value: object) -> str:

@@ -156,8 +156,8 @@ class Scan:
                 stored=self._stored,
                 wanted=self.schema,
                 predicate=self._predicate,
-                rows_read=lambda rows: told.step(with_rows, rows),
-                file_done=lambda done: told.step(with_file, done),
+                rows_read=told.rows_read,
+                file_done=told.file_done,
             )
             batches = read_rows(read) if self._latest is None else read_latest(read, self._latest)
             for batch in self._call_counts.read(plan.topic, batches):
@@ -381,33 +381,25 @@ class Progress:
     total_files: int | None
 
 
-def not_begun(plans: Sequence[PartitionPlan]) -> Progress:
-    """Return the progress of a planned read before its first row."""
-    lengths = [rows.file.length for plan in plans for rows in plan.rows if rows.file is not None]
-    return Progress(0, sum(plan.record_count for plan in plans), 0, sum(lengths), 0, len(lengths))
-
-
-def with_rows(progress: Progress, rows: int) -> Progress:
-    """Return the progress after this many more rows."""
-    return replace(progress, rows=progress.rows + rows)
-
-
-def with_file(progress: Progress, rows: FileRows) -> Progress:
-    """Return the progress after the file of these rows. Control rows without a file do not count as a file."""
-    if rows.file is None:
-        return progress
-    return replace(progress, bytes=progress.bytes + rows.file.length, files=progress.files + 1)
-
-
 class _ProgressReport:
     """Reports progress to a caller's function, if there is one."""
 
     def __init__(self, progress: Callable[[Progress], object] | None, plans: Sequence[PartitionPlan]) -> None:
         self._tell = progress
-        self._so_far = None if progress is None else not_begun(plans)
+        self._so_far = Progress(0, None, 0, None, 0, None)
+        if progress is not None:
+            lengths = [rows.file.length for plan in plans for rows in plan.rows if rows.file is not None]
+            self._so_far = Progress(0, sum(plan.record_count for plan in plans), 0, sum(lengths), 0, len(lengths))
 
-    def step(self, count: Callable[[Progress, Any], Progress], done: Any) -> None:
-        if self._tell is None or self._so_far is None:
-            return
-        self._so_far = count(self._so_far, done)
-        self._tell(self._so_far)
+    def rows_read(self, rows: int) -> None:
+        self._report(rows=self._so_far.rows + rows)
+
+    def file_done(self, rows: FileRows) -> None:
+        # Control rows without a file do not count as a file.
+        length, count = (0, 0) if rows.file is None else (rows.file.length, 1)
+        self._report(bytes=self._so_far.bytes + length, files=self._so_far.files + count)
+
+    def _report(self, **counts: int) -> None:
+        if self._tell is not None:
+            self._so_far = replace(self._so_far, **counts)
+            self._tell(self._so_far)

@@ -33,6 +33,13 @@ _RESTORED = (
     "the store has lost rows, as if it was restored from a backup. Nothing is read. Give a new checkpointLocation, and "
     "startingOffsets for the rows that are to be read"
 )
+_KINDS = (
+    ("max_offsets", ReadMaxRows, "max_rows"),
+    ("max_bytes", ReadMaxBytes, "max_bytes"),
+    ("max_files", ReadMaxFiles, "max_files"),
+    ("min_offsets", ReadMinRows, "min_rows"),
+)
+"""The limits, with Spark's class of each and the attribute that has its value there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +51,15 @@ class Limits(ReadLimits):
 
     def default_read_limit(self) -> ReadLimit:
         """Return one of the limits, because Spark accepts only one. It passes this limit to ``asked_for``."""
-        if self.max_offsets is not None:
-            return ReadMaxRows(self.max_offsets)
-        if self.max_bytes is not None:
-            return ReadMaxBytes(self.max_bytes)
-        if self.max_files is not None:
-            return ReadMaxFiles(self.max_files)
-        return ReadAllAvailable() if self.min_offsets is None else ReadMinRows(self.min_offsets)
+        given = (kind(limit) for name, kind, _ in _KINDS if (limit := getattr(self, name)) is not None)
+        return next(given, ReadAllAvailable())
 
     def asked_for(self, limit: ReadLimit) -> Limits:
         """Return these limits with the one that Spark passes; no limits if its trigger reads everything (``Once``)."""
-        if isinstance(limit, ReadMaxRows):
-            return replace(self, max_offsets=limit.max_rows)
-        if isinstance(limit, ReadMaxBytes):
-            return replace(self, max_bytes=limit.max_bytes)
-        if isinstance(limit, ReadMaxFiles):
-            return replace(self, max_files=limit.max_files)
-        if isinstance(limit, ReadMinRows):
-            return replace(self, min_offsets=limit.min_rows)
-        return Limits()
+        given = (
+            replace(self, **{name: getattr(limit, each)}) for name, kind, each in _KINDS if isinstance(limit, kind)
+        )
+        return next(given, Limits())
 
 
 def visible_offsets(snapshot: TopicsSnapshot, isolation: IsolationLevel) -> StreamOffsets:

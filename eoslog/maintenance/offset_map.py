@@ -14,7 +14,7 @@ from eoslog.format.checked_files import read_files
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, read_batches, read_rows, row_offsets, source_files
-from eoslog.state.partition_state import Batch, Outcome, SealedSegment
+from eoslog.state.partition_state import Outcome, SealedSegment
 from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
 
@@ -82,8 +82,4 @@ def build_offset_map(
 
 
 def _is_mapped(source: SourceFile, start_offset: int) -> bool:
-    return any(_is_committed(batch) and batch.end_offset > start_offset for batch in source.batches)
-
-
-def _is_committed(batch: Batch) -> bool:
-    return batch.outcome is Outcome.COMMITTED
+    return any(batch.outcome is Outcome.COMMITTED and batch.end_offset > start_offset for batch in source.batches)

@@ -8,6 +8,7 @@ from functools import partial
 import google_crc32c
 
 from eoslog.errors import CorruptRecord
+from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.log.slots import file_in, files_line, slot_path
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import NO_SLOT
@@ -41,13 +42,10 @@ def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequen
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
     """
-    first = 0
-    while first < len(files):
-        end, size = first + 1, files[first].length
-        while end < len(files) and end - first < _FILES_AT_ONCE and size + files[end].length <= _BYTES_AT_ONCE:
-            size += files[end].length
-            end += 1
-        for index, body in enumerate(_fetched(store, files[first:end], slots[first:end]), first):
+    limits = Limit(lambda index: 1, _FILES_AT_ONCE), Limit(lambda index: files[index].length, _BYTES_AT_ONCE)
+    for group in limited_groups(range(len(files)), *limits):
+        here = slice(group[0], group[-1] + 1)
+        for index, body in zip(group, _fetched(store, files[here], slots[here]), strict=True):
             file = files[index]
             if file.in_record and (body is None or len(body) != file.length or crc32c(body) != file.crc32c):
                 # An earlier read may have brought wrong bytes into memory, so read the record again.
@@ -62,7 +60,6 @@ def read_files(store: ObjectStore, files: Sequence[FileReference], slots: Sequen
                 raise _missing(store, file.object_path or file.path)
             check_file(body, file.length, file.crc32c, file.path)
             yield body
-        first = end
 
 
 def _fetched(store: ObjectStore, files: Sequence[FileReference], slots: Sequence[int]) -> Iterator[bytes | None]:

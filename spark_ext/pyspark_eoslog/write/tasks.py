@@ -17,6 +17,7 @@ from eoslog import Topic
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.format.column_types import kind_of
 from eoslog.format.file_writer import DataFileWriter, Placement, TopicTarget, WrittenFile
+from eoslog.format.limited_groups import Limit, limited_groups
 from eoslog.producer.job import WorkVersion, check_task
 from eoslog.producer.new_columns import NewColumns
 from eoslog.producer.rows import rows_by_partition, rows_to_write
@@ -188,20 +189,9 @@ def _upload(
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Combine several batches to one table, because partitioning has a cost per table and partition."""
-    gathered: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in map(readable, batches):
-        if batch.num_rows == 0:
-            continue
-        gathered.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered = []
-            rows = size = 0
-    if gathered:
-        yield pa.Table.from_batches(gathered)
+    limits = Limit(lambda batch: batch.num_rows, _GATHERED_ROWS), Limit(lambda batch: batch.nbytes, _GATHERED_BYTES)
+    filled = (batch for batch in map(readable, batches) if batch.num_rows)
+    return map(pa.Table.from_batches, limited_groups(filled, *limits))
 
 
 def rows_by_topic(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
@@ -21,67 +21,12 @@ _INTERRUPTED = 130
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
-# A command's module is imported when the command is chosen, so that the help and the completion of commands answer at
-# once.
-def _console() -> ModuleType:
-    from eoslog.cli import console
-
-    return console
-
-
-def _dump() -> ModuleType:
-    from eoslog.cli import dump
-
-    return dump
-
-
-def _gateway() -> ModuleType:
-    from eoslog.cli import gateway
-
-    return gateway
-
-
-def _group_commands() -> ModuleType:
-    from eoslog.cli import group_commands
-
-    return group_commands
-
-
-def _store_commands() -> ModuleType:
-    from eoslog.cli import store_commands
-
-    return store_commands
-
-
-def _table_files() -> ModuleType:
-    from eoslog.cli import table_files
-
-    return table_files
-
-
-def _topic_commands() -> ModuleType:
-    from eoslog.cli import topic_commands
-
-    return topic_commands
-
-
-def _transaction_commands() -> ModuleType:
-    from eoslog.cli import transaction_commands
-
-    return transaction_commands
-
-
-def _ui() -> ModuleType:
-    from eoslog.ui import command
-
-    return command
-
-
 @dataclass(frozen=True)
 class _Listed:
-    """A command before its module is imported."""
+    """A command. Its module is imported when it is chosen, so that the help and the completion answer at once."""
 
-    module: Callable[[], ModuleType]
+    module: str
+    """The name of its module (``_imported``)."""
     summary: str
     """The first sentence of its help."""
     commands: Mapping[str, str] = field(default_factory=dict)
@@ -89,26 +34,26 @@ class _Listed:
 
 
 _LISTED = {
-    "alter": _Listed(_store_commands, "Change settings of the store."),
-    "checkpoint": _Listed(_store_commands, "Write a checkpoint now."),
-    "compact-files": _Listed(_store_commands, "Rewrite small data files in sealed segments into large ones."),
-    "compact-keys": _Listed(_store_commands, "Keep the newest row of each key in sealed segments."),
+    "alter": _Listed("store_commands", "Change settings of the store."),
+    "checkpoint": _Listed("store_commands", "Write a checkpoint now."),
+    "compact-files": _Listed("store_commands", "Rewrite small data files in sealed segments into large ones."),
+    "compact-keys": _Listed("store_commands", "Keep the newest row of each key in sealed segments."),
     "console": _Listed(
-        _console,
+        "console",
         "Produce from standard input, consume to standard output.",
         {
             "produce": "Write each line of standard input into TOPIC.",
             "consume": "Print the records of TOPIC, a line each, until interrupted.",
         },
     ),
-    "coordinator": _Listed(_store_commands, "Run the background maintenance of a store."),
-    "copy": _Listed(_store_commands, "Copy the store at one slot to TARGET, an empty location or an earlier copy."),
-    "describe": _Listed(_store_commands, "Describe the store: its id, format, log and size."),
-    "dump-log": _Listed(_dump, "Print slots, checkpoints, batches and index files as they are stored."),
-    "export": _Listed(_table_files, "Write the rows of TOPIC into FILE."),
-    "gateway": _Listed(_gateway, "Serve Kafka's clients in front of the store."),
+    "coordinator": _Listed("store_commands", "Run the background maintenance of a store."),
+    "copy": _Listed("store_commands", "Copy the store at one slot to TARGET, an empty location or an earlier copy."),
+    "describe": _Listed("store_commands", "Describe the store: its id, format, log and size."),
+    "dump-log": _Listed("dump", "Print slots, checkpoints, batches and index files as they are stored."),
+    "export": _Listed("table_files", "Write the rows of TOPIC into FILE."),
+    "gateway": _Listed("gateway", "Serve Kafka's clients in front of the store."),
     "groups": _Listed(
-        _group_commands,
+        "group_commands",
         "List and describe consumer groups, set and delete their offsets, remove members.",
         {
             "list": "List consumer groups and their states.",
@@ -119,19 +64,19 @@ _LISTED = {
             "remove-member": "Remove members from the consumer group GROUP.",
         },
     ),
-    "history": _Listed(_store_commands, "Show the commits and changes of TOPIC, or of all topics, the newest first."),
-    "import": _Listed(_table_files, "Write all rows of FILEs into TOPIC, or none."),
-    "metrics": _Listed(_store_commands, "Show metrics of transactions, producers and the log."),
+    "history": _Listed("store_commands", "Show the commits and changes of TOPIC, or of all topics, the newest first."),
+    "import": _Listed("table_files", "Write all rows of FILEs into TOPIC, or none."),
+    "metrics": _Listed("store_commands", "Show metrics of transactions, producers and the log."),
     "offsets": _Listed(
-        _topic_commands, "Show the offsets at which the partitions of TOPIC begin and end, or those of all topics."
+        "topic_commands", "Show the offsets at which the partitions of TOPIC begin and end, or those of all topics."
     ),
     "publish": _Listed(
-        _store_commands, "Publish TOPIC as the tables that its setting publish names, for other engines."
+        "store_commands", "Publish TOPIC as the tables that its setting publish names, for other engines."
     ),
-    "restore-indexes": _Listed(_store_commands, "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
-    "seal": _Listed(_store_commands, "Seal the segments that are large or old enough."),
+    "restore-indexes": _Listed("store_commands", "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
+    "seal": _Listed("store_commands", "Seal the segments that are large or old enough."),
     "topics": _Listed(
-        _topic_commands,
+        "topic_commands",
         "Create, list, describe, alter and delete topics.",
         {
             "create": "Create the topic NAME, and the store if there is none.",
@@ -148,7 +93,7 @@ _LISTED = {
         },
     ),
     "transactions": _Listed(
-        _transaction_commands,
+        "transaction_commands",
         "List, describe and abort transactions, fence producers.",
         {
             "list": "List transactional ids, including those of tasks of jobs.",
@@ -161,9 +106,9 @@ _LISTED = {
             "force-terminate": "Abort the open transaction of ID even if it is prepared, and fence its producer.",
         },
     ),
-    "ui": _Listed(_ui, "Serve a web console of the store on this machine."),
-    "vacuum": _Listed(_store_commands, "Delete unused files, and old slots and checkpoints of the log."),
-    "verify": _Listed(_store_commands, "Compare every object of a store with the log."),
+    "ui": _Listed("ui", "Serve a web console of the store on this machine."),
+    "vacuum": _Listed("store_commands", "Delete unused files, and old slots and checkpoints of the log."),
+    "verify": _Listed("store_commands", "Compare every object of a store with the log."),
 }
 """The commands by name."""
 
@@ -200,7 +145,7 @@ class _LazyGroup(_Lazy):
             self.add_command(click.Command(each, help=summary))
 
     def imported(self, command: click.Command) -> click.Command:
-        group = _command_of(self._module(), self.name)
+        group = _command_of(_imported(self._module), self.name)
         assert isinstance(group, click.Group)
         return group.commands[str(command.name)]
 
@@ -211,7 +156,7 @@ class _Commands(_Lazy):
     def imported(self, command: click.Command) -> click.Command:
         if isinstance(command, _LazyGroup):
             return command
-        return _command_of(_LISTED[str(command.name)].module(), command.name)
+        return _command_of(_imported(_LISTED[str(command.name)].module), command.name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -236,6 +181,30 @@ class _Commands(_Lazy):
 
 def _command_of(module: ModuleType, name: str | None) -> click.Command:
     return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == name)
+
+
+def _imported(module: str) -> ModuleType:
+    found: ModuleType
+    match module:
+        case "console":
+            from eoslog.cli import console as found
+        case "dump":
+            from eoslog.cli import dump as found
+        case "gateway":
+            from eoslog.cli import gateway as found
+        case "group_commands":
+            from eoslog.cli import group_commands as found
+        case "store_commands":
+            from eoslog.cli import store_commands as found
+        case "table_files":
+            from eoslog.cli import table_files as found
+        case "topic_commands":
+            from eoslog.cli import topic_commands as found
+        case "transaction_commands":
+            from eoslog.cli import transaction_commands as found
+        case _:
+            from eoslog.ui import command as found
+    return found
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:

@@ -219,7 +219,7 @@ format: setup ## Format the code and mend what can be mended
 	$(BIN)/ruff format .
 
 schemas: setup ## Write the JSON Schemas of stored records to schemas/
-	$(BIN)/python -m eoslog.cli.schemas schemas
+	$(BIN)/python -m tests.schemas schemas
 
 lock: setup ## Resolve the dependencies anew (add UPGRADE=--upgrade for newer releases)
 	$(COMPILE) $(UPGRADE) pyproject.toml --extra spark --extra ui --extra iceberg --extra gateway --group dev --group docs --group build --output-file requirements.lock

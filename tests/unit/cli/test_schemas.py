@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import eoslog
-from eoslog.cli.schemas import write_schemas
+from tests.schemas import write_schemas
 from tests.unit.support.transactions import open_transaction
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"

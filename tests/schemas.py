@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of stored records: ``python -m eoslog.cli.schemas DIRECTORY``.
+"""Write the JSON Schemas of stored records: ``python -m tests.schemas DIRECTORY``.
 
 A schema comes from the model that reads the record, its descriptions from the docstrings of the model and its fields.
 """
@@ -109,7 +109,7 @@ def _unwrapped(text: str) -> str:
 def main() -> None:
     """Write the schemas into the directory of the first argument."""
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m eoslog.cli.schemas DIRECTORY")
+        sys.exit("usage: python -m tests.schemas DIRECTORY")
     for path in write_schemas(Path(sys.argv[1])):
         print(path)
 

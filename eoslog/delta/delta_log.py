@@ -86,8 +86,8 @@ class DeltaLog(TableLog):
         """Set up the log of a topic's table, whose root is the directory of the topic."""
         self._store = store
         self._environment = environment
-        self._directory = f"{topic}/{DELTA_LOG}/"
-        self._table = DeltaTable()
+        self.directory = f"{topic}/{DELTA_LOG}/"
+        self.table: DeltaTable = DeltaTable()
         self._checkpoint_version = -1
         self._opened_ms = 0
         self._newest: bytes | None = None
@@ -95,20 +95,12 @@ class DeltaLog(TableLog):
         self._checked: tuple[int, bytes | None] = (-1, None)
         """The newest version that was compared with the log, and its digest. Later ones may be of another log."""
 
-    @property
-    def directory(self) -> str:
-        return self._directory
-
-    @property
-    def table(self) -> DeltaTable:
-        return self._table
-
     def _path(self, version: int, suffix: str = "json") -> str:
-        return f"{self._directory}{version:020d}.{suffix}"
+        return f"{self.directory}{version:020d}.{suffix}"
 
     @property
     def _last_checkpoint_path(self) -> str:
-        return f"{self._directory}_last_checkpoint"
+        return f"{self.directory}_last_checkpoint"
 
     def refresh(self, *, check: bool = False) -> DeltaTable:
         if self.table.version < 0 or self._store.clock.now_ms() > self._opened_ms + _REOPEN_AFTER_MS:
@@ -147,11 +139,11 @@ class DeltaLog(TableLog):
     def _open(self) -> None:
         """Read the last checkpoint. Then list the log and read all later versions."""
         # After an error the log is opened again: a table that was read in part must not get a next version.
-        self._table = DeltaTable()
+        self.table = DeltaTable()
         table, newest = self._read_checkpoint(), None
         checkpoint_version = table.version
-        listed = self._store.list(self._directory, start_after=self._path(table.version + 1, ""))
-        names = (_VERSION.fullmatch(info.path[len(self._directory) :]) for info in listed)
+        listed = self._store.list(self.directory, start_after=self._path(table.version + 1, ""))
+        names = (_VERSION.fullmatch(info.path[len(self.directory) :]) for info in listed)
         versions = sorted(int(name[1]) for name in names if name is not None)
         # Vacuum deletes only the oldest versions. A gap after the first listed version is therefore damage.
         paths = [self._path(version) for version in versions]
@@ -163,7 +155,7 @@ class DeltaLog(TableLog):
                 )
             table.apply(version, decode_version(found.body, path))
             newest = _digest(found.body)
-        self._table, self._newest, self._checkpoint_version = table, newest, checkpoint_version
+        self.table, self._newest, self._checkpoint_version = table, newest, checkpoint_version
         self._checked = table.version, newest
         self._opened_ms = self._store.clock.now_ms()
 
@@ -227,7 +219,7 @@ class DeltaLog(TableLog):
         try:
             self.write_checkpoint()
         except EosLogError as error:
-            _logger.warning("%s: no checkpoint of %s was written: %s", self._store.url, self._directory, error)
+            _logger.warning("%s: no checkpoint of %s was written: %s", self._store.url, self.directory, error)
         else:
             self._environment.reached("delta.checkpoint.written")
 

@@ -97,11 +97,12 @@ class IcebergLog(TableLog):
         self._store = store
         self._environment = environment
         self._topic = topic
-        self._directory = f"{ICEBERG}{topic}/{ICEBERG_METADATA}"
-        self._location = f"{store.root}/{ICEBERG}{topic}"
+        self.directory = f"{ICEBERG}{topic}"
+        self._directory = f"{self.directory}/{ICEBERG_METADATA}"
+        self._location = f"{store.root}/{self.directory}"
         self._files_root = f"{store.root}/{topic}/"
         """The beginning of the paths of all data files."""
-        self._table = IcebergTable()
+        self.table: IcebergTable = IcebergTable()
         self._digest: bytes | None = None
         """The digest of the newest known version."""
         self._manifests: tuple[Manifest, ...] = ()
@@ -113,14 +114,6 @@ class IcebergLog(TableLog):
         self._refreshed_date_ms = 0
         """The store's date before the newest version was read (ms)."""
 
-    @property
-    def directory(self) -> str:
-        return f"{ICEBERG}{self._topic}"
-
-    @property
-    def table(self) -> IcebergTable:
-        return self._table
-
     def _path(self, version: int) -> str:
         return f"{self._directory}v{version}.metadata.json"
 
@@ -130,27 +123,27 @@ class IcebergLog(TableLog):
 
     def refresh(self, *, check: bool = False) -> IcebergTable:
         now_ms, date_ms = self._environment.monotonic_ms(), self._store.clock.last_date_ms
-        if self._table.version == 0 or now_ms > self._refreshed_ms + _TRUSTED_MS:
+        if self.table.version == 0 or now_ms > self._refreshed_ms + _TRUSTED_MS:
             self._open(check=check)
         else:
-            known = [self._hint_path, self._path(self._table.version)] if check else []
-            *checked, found = self._store.get_many([*known, self._path(self._table.version + 1)])
+            known = [self._hint_path, self._path(self.table.version)] if check else []
+            *checked, found = self._store.get_many([*known, self._path(self.table.version + 1)])
             newest = checked[1] if check else None
             if check and (newest is None or _digest(newest.body) != self._digest):
                 self._open(check=True)
             else:
                 if found is not None:
-                    self._follow(self._table.version + 1, found, with_files=check)
+                    self._follow(self.table.version + 1, found, with_files=check)
                 elif newest is not None and not self._has_files:
-                    self._follow(self._table.version, newest, with_files=True)
-                if check and _hinted(checked[0]) != self._table.version:
+                    self._follow(self.table.version, newest, with_files=True)
+                if check and _hinted(checked[0]) != self.table.version:
                     self._put_hint()
         self._refreshed_ms, self._refreshed_date_ms = now_ms, date_ms
-        return self._table
+        return self.table
 
     def _open(self, *, check: bool) -> None:
         """Find the newest version. Another program may have removed the hint, or made it point at another version."""
-        self._table, self._digest = IcebergTable(), None
+        self.table, self._digest = IcebergTable(), None
         hint = hinted = _hinted(self._get(self._hint_path))
         found = None if hinted is None else self._get(self._path(hinted))
         if hinted is None or found is None:
@@ -160,7 +153,7 @@ class IcebergLog(TableLog):
             found = None if hinted is None else self._get(self._path(hinted))
         if hinted is not None and found is not None:
             self._follow(hinted, found, with_files=check)
-            if check and hint != self._table.version:
+            if check and hint != self.table.version:
                 self._put_hint()
 
     def _follow(self, version: int, found: StoredObject, *, with_files: bool) -> None:
@@ -172,11 +165,11 @@ class IcebergLog(TableLog):
         while (later := self._get(self._path(version + 1))) is not None:
             version, found = version + 1, later
         # If this fails, the version is 0, and the next refresh opens the log again.
-        self._table = IcebergTable()
-        self._table = self._loaded(version, found.body, with_files=with_files)
-        self._manifests = self._table.manifests or self._manifests
+        self.table = IcebergTable()
+        self.table = self._loaded(version, found.body, with_files=with_files)
+        self._manifests = self.table.manifests or self._manifests
         self._digest, self._has_files = _digest(found.body), with_files
-        if self._table.is_foreign:
+        if self.table.is_foreign:
             _logger.warning(
                 "%s: another program has changed the Iceberg table of topic %s. The next publication restores it",
                 self._store.url,
@@ -276,7 +269,7 @@ class IcebergLog(TableLog):
                 body = again
 
     def describes(self, snapshot: TopicSnapshot) -> bool:
-        metadata = self._table.metadata
+        metadata = self.table.metadata
         return metadata is not None and metadata.description == self._description(snapshot)
 
     def _description(self, snapshot: TopicSnapshot) -> Description:
@@ -308,16 +301,16 @@ class IcebergLog(TableLog):
             )
         return self._put(
             self._description(snapshot),
-            _operation(change, is_foreign=self._table.is_foreign),
+            _operation(change, is_foreign=self.table.is_foreign),
             published={STORE: snapshot.store_id, SLOT: str(change.slot)},
             time_ms=snapshot.time_ms,
             added=added,
             removed=change.removed,
-            continues=self._table.is_of(topic),
+            continues=self.table.is_of(topic),
         )
 
     def put_withdrawal(self, store_id: str, time_ms: int) -> bool:
-        table = self._table
+        table = self.table
         if table.metadata is None or table.snapshot is None:
             return True
         description = table.metadata.description
@@ -357,7 +350,7 @@ class IcebergLog(TableLog):
             continues: False if the table shows another topic from this version on.
         """
         self._environment.reached("iceberg.version.planned")
-        table, version = self._table, self._table.version + 1
+        table, version = self.table, self.table.version + 1
         snapshot_id = int(self._environment.new_id()[:15], 16)
         objects: list[tuple[str, bytes]] = []
 
@@ -432,7 +425,7 @@ class IcebergLog(TableLog):
             return False
         files = {entry.data_file.file_path.removeprefix(self._files_root): entry for entry in live}
         self._manifests = tuple(manifests)
-        self._table = IcebergTable(version, metadata, snapshot, self._manifests, files=files)
+        self.table = IcebergTable(version, metadata, snapshot, self._manifests, files=files)
         self._digest, self._has_files = _digest(body), True
         self._environment.reached("iceberg.version.put")
         self._put_hint()
@@ -453,9 +446,9 @@ class IcebergLog(TableLog):
         The last snapshot that added rows is listed for longer, and so are those after it: a stream of Spark that has
         read all rows stands there, and the next version continues it.
         """
-        if self._table.metadata is None:
+        if self.table.metadata is None:
             return []
-        own = self._own(self._table.metadata)
+        own = self._own(self.table.metadata)
         newest = len(own) - 1
         last_append = max((number for number, each in enumerate(own) if each.operation == _APPEND), default=newest)
         kept = [
@@ -480,7 +473,7 @@ class IcebergLog(TableLog):
         Another publisher may put a later version at the same time, and tell it before this one. So look for a later
         version after each call.
         """
-        told, version = 0, self._table.version
+        told, version = 0, self.table.version
         while told != version:
             tell(version)
             told = version

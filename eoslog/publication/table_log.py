@@ -14,15 +14,10 @@ from eoslog.storage.object_store import ObjectInfo
 class TableLog(ABC):
     """The log of one published table as one process sees it. Only one thread at a time may use it."""
 
-    @property
-    @abstractmethod
-    def directory(self) -> str:
-        """The directory of the log. If it is deleted, the next publication writes it again."""
-
-    @property
-    @abstractmethod
-    def table(self) -> Table:
-        """The table at the newest known version."""
+    directory: str
+    """The directory of the log. If it is deleted, the next publication writes it again."""
+    table: Table
+    """The table at the newest known version."""
 
     @abstractmethod
     def refresh(self, *, check: bool = False) -> Table:

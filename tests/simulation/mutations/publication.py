@@ -162,7 +162,7 @@ def hint_believed() -> Iterator[None]:
         return self.table
 
     def follow(self: IcebergLog, version: int, found: StoredObject, *, with_files: bool) -> None:
-        self._table = self._loaded(version, found.body, with_files=with_files)
+        self.table = self._loaded(version, found.body, with_files=with_files)
         self._refreshed_ms = self._environment.monotonic_ms()
 
     with method(IcebergLog, "refresh", refresh), method(IcebergLog, "_follow", follow):

@@ -51,6 +51,7 @@ def topic_schema(schema: StructType) -> pa.Schema:
     Raises:
         UnsupportedSchema: naming a column that a topic cannot hold.
     """
-    from pyspark_eoslog.spark_schemas import storable_schema
+    from eoslog.format.spark_json import arrow_schema
+    from eoslog.format.topic_schemas import normalize_schema
 
-    return storable_schema(schema)
+    return normalize_schema(arrow_schema(schema.json()))

@@ -16,7 +16,7 @@ from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownT
 from eoslog.format.column_casts import LossyCast, cast_losslessly
 from eoslog.format.column_types import narrows
 from eoslog.format.spark_json import arrow_schema, with_sql_types
-from eoslog.format.topic_schemas import normalize_schema, stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import (
     POSITION_COLUMNS,
     TRANSACTION_COLUMNS,
@@ -46,15 +46,6 @@ class ReadColumns:
             for column, field in zip(batch.columns, self.target, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.target)
-
-
-def storable_schema(schema: StructType) -> pa.Schema:
-    """Return a DataFrame's schema in the form in which a topic stores it.
-
-    Raises:
-        UnsupportedSchema: a topic cannot store a column. The message contains its name.
-    """
-    return normalize_schema(arrow_schema(schema.json()))
 
 
 def default_schema(topics: Sequence[Topic], options: Options) -> StructType:

@@ -237,11 +237,13 @@ class EosLogTable:
 
     def offsets(self) -> DataFrame:
         """Return one row for each partition: its offsets and its size."""
-        return table_frames.offsets_frame(self._spark, self._store().admin.describe_partitions(self._topic))
+        found = self._store().admin.describe_partitions(self._topic)
+        return self._spark.createDataFrame([tuple(each) for each in found], table_frames.OFFSETS)
 
     def transactions(self) -> DataFrame:
         """Return one row for each transactional id of the store, including those of jobs' tasks."""
-        return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
+        found = self._store().admin.list_transactions()
+        return self._spark.createDataFrame([tuple(each) for each in found], table_frames.TRANSACTIONS)
 
     def optimize(self, *, target_file_bytes: int | None = None, now: bool = False) -> DataFrame:
         """Compact the topic in this call: small files of sealed segments, and by key if ``cleanup_policy`` says so.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,6 @@ from eoslog import (
     Operation,
     PartitionDescription,
     Topic,
-    TransactionListing,
     VacuumReport,
 )
 from eoslog.session.description import StoreDescription
@@ -127,7 +127,7 @@ VACUUM = _schema(
 
 def history_frame(spark: SparkSession, operations: Iterable[Operation]) -> DataFrame:
     """Return one row for each operation, in the given order."""
-    return _frame(spark, HISTORY, [_history_row(each) for each in operations])
+    return spark.createDataFrame([_history_row(each) for each in operations], HISTORY)
 
 
 def detail_frame(
@@ -165,36 +165,13 @@ def detail_frame(
         list(store.reader_features),
         list(store.writer_features),
     )
-    return _frame(spark, DETAIL, [row])
-
-
-def offsets_frame(spark: SparkSession, partitions: Iterable[PartitionDescription]) -> DataFrame:
-    """Return one row for each partition."""
-    return _frame(spark, OFFSETS, [tuple(each) for each in partitions])
-
-
-def transactions_frame(spark: SparkSession, found: Iterable[TransactionListing]) -> DataFrame:
-    """Return one row for each transactional id."""
-    return _frame(spark, TRANSACTIONS, [tuple(each) for each in found])
+    return spark.createDataFrame([row], DETAIL)
 
 
 def optimize_frame(spark: SparkSession, files: FileCompactionReport, keys: KeyCompactionReport) -> DataFrame:
     """Return one row for each rewrite of small files, and one for each partition that was compacted by key."""
-    of_files = [
-        (
-            "compact_files",
-            each.partition,
-            each.base_offset,
-            each.end_offset,
-            each.segments,
-            each.files_before,
-            each.files_after,
-            each.bytes_before,
-            each.bytes_written,
-            each.rows_removed,
-        )
-        for each in files.compacted
-    ]
+    # All fields but the topic, in the order of the columns.
+    of_files = [("compact_files", *astuple(each)[1:]) for each in files.compacted]
     of_keys = [
         (
             "compact_keys",
@@ -210,7 +187,7 @@ def optimize_frame(spark: SparkSession, files: FileCompactionReport, keys: KeyCo
         )
         for each in keys.partitions
     ]
-    return _frame(spark, OPTIMIZE, [*of_files, *of_keys])
+    return spark.createDataFrame([*of_files, *of_keys], OPTIMIZE)
 
 
 def vacuum_frame(spark: SparkSession, report: VacuumReport) -> DataFrame:
@@ -223,7 +200,7 @@ def vacuum_frame(spark: SparkSession, report: VacuumReport) -> DataFrame:
         report.kept_files,
         report.paths,
     )
-    return _frame(spark, VACUUM, [row])
+    return spark.createDataFrame([row], VACUUM)
 
 
 def _history_row(operation: Operation) -> tuple[Any, ...]:
@@ -238,7 +215,3 @@ def _history_row(operation: Operation) -> tuple[Any, ...]:
 
 def _time(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
-
-
-def _frame(spark: SparkSession, schema: StructType, rows: list[tuple[Any, ...]]) -> DataFrame:
-    return spark.createDataFrame(rows, schema)

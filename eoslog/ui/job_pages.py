@@ -8,23 +8,12 @@ from typing import NamedTuple
 
 from eoslog.errors import TransactionalIdNotFound
 from eoslog.read.history import Operation
-from eoslog.state.store_state import ApplicationVersionKey, LastCommit, LastVersion, StoreState, Transaction
+from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState, Transaction
 from eoslog.ui.console_store import RECENT_SLOTS, ConsoleStore
 from eoslog.ui.pages import Listing, Page, Query
 from eoslog.wording import quoted
 
 _COMMITS = 50
-
-
-class JobLine(NamedTuple):
-    """A job: the transactional id under which a query or a batch write commits."""
-
-    transactional_id: str
-    producer_epoch: int
-    earlier_runs: int
-    """The runs before the current one. Each of them is fenced, whether it had ended or not."""
-    last_commit: LastCommit | None
-    last_update_ms: int
 
 
 class RecentWork(NamedTuple):
@@ -37,12 +26,6 @@ class RecentWork(NamedTuple):
     rows: int
     median_ms: int | None
     longest_ms: int | None
-
-
-def _line(job: Transaction) -> JobLine:
-    return JobLine(
-        job.transactional_id, job.producer_epoch, len(job.fenced_owners), job.last_commit, job.last_update_ms
-    )
 
 
 def recent_work(operations: Sequence[Operation]) -> RecentWork:
@@ -64,9 +47,9 @@ def jobs(console: ConsoleStore, query: Query) -> Page:
     """Return the list of jobs, the last used first."""
     text = query.text("q")
 
-    def snapshot(state: StoreState, slot: int) -> Listing[JobLine]:
+    def snapshot(state: StoreState, slot: int) -> Listing[Transaction]:
         found = [each for each in state.transactions.values() if each.kind == "job" and text in each.transactional_id]
-        return Listing(sorted(found, key=lambda each: -each.last_update_ms), query).map(_line)
+        return Listing(sorted(found, key=lambda each: -each.last_update_ms), query)
 
     recent = console.recent()
     listing = console.store.read(snapshot)
@@ -87,7 +70,7 @@ def jobs(console: ConsoleStore, query: Query) -> Page:
 
 
 class _Whole(NamedTuple):
-    line: JobLine | None
+    job: Transaction | None
     """None if the transactional id has expired. Its versions stay."""
     versions: Sequence[tuple[ApplicationVersionKey, LastVersion]]
 
@@ -101,7 +84,7 @@ def job(console: ConsoleStore, query: Query) -> Page:
         versions = [(key, last) for key, last in state.application_versions.items() if key.transactional_id == name]
         if found is None and not versions:
             raise TransactionalIdNotFound(f"no job is named {quoted(name)}, or it has expired. See the list of jobs")
-        return _Whole(None if found is None else _line(found), versions)
+        return _Whole(found, versions)
 
     whole = console.store.read(snapshot)
     until = query.number("until")

@@ -26,23 +26,15 @@ _ENDS = {"timeout": "by its timeout", "fence": "fenced by a newer run", "admin":
 class TransactionLine(NamedTuple):
     """A transactional id in the list."""
 
-    transactional_id: str
-    kind: str
-    tasks: int
-    producer_id: int
-    producer_epoch: int
-    state: TransactionState
+    transaction: Transaction
     age_ms: int | None
     """How long the transaction has been open (ms); None if none is open."""
     timeout_ms: int | None
     """How long it may be open (ms); None for a prepared transaction without a limit."""
-    is_prepared: bool
-    partitions: int
     rows: int
     """The rows of the open transaction that have offsets."""
     ended: str
     """How the last transaction ended; empty if it is not known."""
-    last_update_ms: int
 
     @property
     def is_overdue(self) -> bool:
@@ -97,19 +89,11 @@ def _line(state: StoreState, transaction: Transaction, now_ms: int, ends: Mappin
     is_open = transaction.state is TransactionState.ONGOING
     since_ms = transaction.start_ms if prepared is None else prepared.time_ms
     return TransactionLine(
-        transaction.transactional_id,
-        transaction.kind,
-        transaction.task_count,
-        transaction.producer_id,
-        transaction.producer_epoch,
-        transaction.state,
+        transaction,
         max(0, now_ms - since_ms) if is_open else None,
         transaction.timeout_ms if prepared is None else prepared.timeout_ms,
-        prepared is not None,
-        len(transaction.partitions),
         sum(each.rows for each in open_rows(state, transaction)) if is_open else 0,
         _end(transaction, ends),
-        transaction.last_update_ms,
     )
 
 
@@ -169,9 +153,8 @@ def transactions(console: ConsoleStore, query: Query) -> Page:
 
 class _Whole(NamedTuple):
     description: TransactionDescription
-    transaction: Transaction | None
-    """None for a task of a job."""
     line: TransactionLine | None
+    """None for a task of a job."""
     rows: Sequence[OpenRows]
     last: LastCommitted | None
     groups: Mapping[str, int]
@@ -190,9 +173,9 @@ def transaction(console: ConsoleStore, query: Query, *, problem: str | None = No
         except TransactionalIdNotFound:
             last = None
         if found is None:
-            return _Whole(description, None, None, (), last, {})
+            return _Whole(description, None, (), last, {})
         groups = Counter(each.group for each in pending_offsets(found))
-        return _Whole(description, found, _line(state, found, now_ms, ends), open_rows(state, found), last, groups)
+        return _Whole(description, _line(state, found, now_ms, ends), open_rows(state, found), last, groups)
 
     whole = console.store.read(snapshot)
     job = name.rpartition("/")[0] if whole.description.kind == "task" else name

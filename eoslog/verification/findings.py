@@ -30,6 +30,9 @@ _PROBLEM = "{problem}"
 _FROM_BACKUP = "bring the object back from a backup or an earlier version of the bucket"
 _REPORT = "stop writers, keep a copy of the store, and report it: no correct writer makes this"
 _REPAIR = "repair"
+_OTHER_CHECKPOINT = "processes open the other checkpoint or the whole log; slots are no longer deleted"
+_SEGMENT_UNREADABLE = "rows of the segment cannot be read; vacuum keeps all files of the partition"
+_FOR_KAFKAS_TOOLS = "Kafka's tools lack the file; readers do not need it"
 _DROP = f"{_FROM_BACKUP}; if there is none, topics delete-records up to the end of these offsets"
 _SKIP = f"{_FROM_BACKUP}; if there is none, topics skip-damaged leaves these rows out"
 
@@ -103,10 +106,8 @@ class Kind(StrEnum):
     RECORD_INVALID = ("record-invalid", _DOUBT, _PROBLEM, "the record changes nothing, and writers stop", _REPORT)
     REFERENCE_OUTSIDE = ("reference-outside", _DOUBT, "it names {outside!r}",
         "the record names an object outside of the store; the record changes nothing, and writers stop", _REPORT)
-    CHECKPOINT_MISSING = ("checkpoint-missing", _ERROR, _MISSING,
-        "processes open the other checkpoint or the whole log; slots are no longer deleted", _REPAIR)
-    CHECKPOINT_DAMAGED = ("checkpoint-damaged", _ERROR, _PROBLEM,
-        "processes open the other checkpoint or the whole log; slots are no longer deleted", _REPAIR)
+    CHECKPOINT_MISSING = ("checkpoint-missing", _ERROR, _MISSING, _OTHER_CHECKPOINT, _REPAIR)
+    CHECKPOINT_DAMAGED = ("checkpoint-damaged", _ERROR, _PROBLEM, _OTHER_CHECKPOINT, _REPAIR)
     CHECKPOINT_DIFFERS = ("checkpoint-differs", _DOUBT, _PROBLEM,
         "the state depends on the checkpoint that a process opens",
         "bring the slots or the checkpoint back from a backup, and report it")
@@ -128,20 +129,14 @@ class Kind(StrEnum):
         "the file may be deleted together with another topic or partition", _REPORT)
     FILE_SHARED = ("file-shared", _DOUBT, "two batches name the same rows of the file", "readers see its rows twice",
         _REPORT)
-    INDEX_MISSING = ("index-missing", _ERROR, _MISSING,
-        "rows of the segment cannot be read; vacuum keeps all files of the partition", _DROP)
-    INDEX_DAMAGED = ("index-damaged", _ERROR, _PROBLEM,
-        "rows of the segment cannot be read; vacuum keeps all files of the partition", _DROP)
+    INDEX_MISSING = ("index-missing", _ERROR, _MISSING, _SEGMENT_UNREADABLE, _DROP)
+    INDEX_DAMAGED = ("index-damaged", _ERROR, _PROBLEM, _SEGMENT_UNREADABLE, _DROP)
     INDEX_DIFFERS = ("index-differs", _DOUBT, _PROBLEM, "the segment differs from its entry", _REPORT)
-    TXNINDEX_MISSING = ("txnindex-missing", _WARNING, _MISSING, "Kafka's tools lack the file; readers do not need it",
-        _REPAIR)
-    TXNINDEX_DAMAGED = ("txnindex-damaged", _WARNING, _PROBLEM, "Kafka's tools lack the file; readers do not need it",
-        _REPAIR)
-    SNAPSHOT_MISSING = ("snapshot-missing", _WARNING, _MISSING, "Kafka's tools lack the file; readers do not need it",
-        _REPAIR)
-    SNAPSHOT_DAMAGED = ("snapshot-damaged", _WARNING, _PROBLEM, "Kafka's tools lack the file; readers do not need it",
-        _REPAIR)
-    SNAPSHOT_LOST = ("snapshot-lost", _WARNING, _PROBLEM, "Kafka's tools lack the file; readers do not need it",
+    TXNINDEX_MISSING = ("txnindex-missing", _WARNING, _MISSING, _FOR_KAFKAS_TOOLS, _REPAIR)
+    TXNINDEX_DAMAGED = ("txnindex-damaged", _WARNING, _PROBLEM, _FOR_KAFKAS_TOOLS, _REPAIR)
+    SNAPSHOT_MISSING = ("snapshot-missing", _WARNING, _MISSING, _FOR_KAFKAS_TOOLS, _REPAIR)
+    SNAPSHOT_DAMAGED = ("snapshot-damaged", _WARNING, _PROBLEM, _FOR_KAFKAS_TOOLS, _REPAIR)
+    SNAPSHOT_LOST = ("snapshot-lost", _WARNING, _PROBLEM, _FOR_KAFKAS_TOOLS,
         f"none for eoslog; for Kafka's tools, {_FROM_BACKUP}")
     DATA_MISSING = ("data-missing", _ERROR, _MISSING, "its rows cannot be read", _SKIP)
     DATA_DAMAGED = ("data-damaged", _ERROR, _PROBLEM, "its rows cannot be read", _SKIP)

@@ -63,8 +63,8 @@ def _field(topic: str, field: Any, path: str) -> dict[str, Any]:
 
 def _type(topic: str, data_type: Any, path: str) -> Any:
     match kind_of(data_type):
-        case "boolean":
-            return "boolean"
+        case "boolean" | "binary" | "date" as kind:
+            return kind
         case "integer":
             return _INTEGERS[data_type.bit_width]
         case "float":
@@ -73,10 +73,6 @@ def _type(topic: str, data_type: Any, path: str) -> Any:
             return f"decimal({data_type.precision},{data_type.scale})"
         case "text":
             return "string"
-        case "binary":
-            return "binary"
-        case "date":
-            return "date"
         case "timestamp":
             return "timestamp" if data_type.tz else "timestamp_ntz"
         case "struct":

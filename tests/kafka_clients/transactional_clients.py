@@ -177,12 +177,15 @@ class _KafkaPython:
     @staticmethod
     @contextmanager
     def _fenced() -> Iterator[None]:
-        from kafka.errors import ProducerFencedError
+        from kafka.errors import KafkaError, ProducerFencedError
 
         try:
             yield
-        except ProducerFencedError as error:
-            raise Fenced from error
+        except KafkaError as error:
+            # A call that finds the producer fenced already has an error of no class of its own.
+            if isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error):
+                raise Fenced from error
+            raise
 
     def begin(self) -> None:
         with self._fenced():

@@ -11,6 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from eoslog.arguments import LONGEST_SESSION_TIMEOUT_MS
 from eoslog.state.entry_fields import Model
 
 _LONGEST_STRING = 1 << 20
@@ -18,7 +19,9 @@ _LONGEST_STRING = 1 << 20
 _Text = Annotated[str, Field(strict=True, max_length=_LONGEST_STRING)]
 _Name = Annotated[_Text, Field(min_length=1)]
 _Number = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
-_Timeout = Annotated[int, Field(strict=True, ge=-(1 << 31), lt=1 << 31)]
+_SessionTimeout = Annotated[int, Field(strict=True, ge=0, le=LONGEST_SESSION_TIMEOUT_MS)]
+"""A session timeout, or the rest of one (ms). A forged heartbeat keeps members without a client no longer than this."""
+_RebalanceTimeout = Annotated[int, Field(strict=True, ge=-(1 << 31), lt=1 << 31)]
 """A rebalance timeout (ms). A client may give any number."""
 
 
@@ -33,8 +36,8 @@ class HandedOverMember(_Part):
     group_instance_id: _Text | None = None
     client_id: _Text
     client_host: _Text
-    session_timeout_ms: _Number
-    rebalance_timeout_ms: _Timeout
+    session_timeout_ms: _SessionTimeout
+    rebalance_timeout_ms: _RebalanceTimeout
     protocols: Annotated[tuple[tuple[_Text, bytes], ...], Field(min_length=1)]
     assignment: bytes
 
@@ -50,7 +53,7 @@ class HandedOverGroup(_Part):
     is_stable: bool
     """False in a rebalance. Then the clients join again at the next gateway."""
     members: Annotated[tuple[HandedOverMember, ...], Field(min_length=1)]
-    pending: dict[_Name, _Number] = Field(default_factory=dict)
+    pending: dict[_Name, _SessionTimeout] = Field(default_factory=dict)
     """The ids of clients that are not members yet, and the time until each id expires (ms). The client has not used its
     id, or its JoinGroup request had no answer."""
 
@@ -71,7 +74,7 @@ class HandedOverGroup(_Part):
 class LastHeartbeat(_Part):
     """The last heartbeat of a gateway in a group that it hands over."""
 
-    session_timeout_ms: _Number
+    session_timeout_ms: _SessionTimeout
     generation_in_log: _Number
     """The group's generation in the log. If it changes before the next gateway joins, the clients join again."""
     group: HandedOverGroup

@@ -5,6 +5,7 @@ The first test ends a gateway while another one joins its group: all orders of t
 
 from __future__ import annotations
 
+import base64
 import gc
 import json
 import threading
@@ -637,9 +638,10 @@ _MEMBER = ("group", "members", 0)
         (("group", "members"), []),
         (("group", "pending"), {"": 1}),
         (("group", "pending"), {"p": -1}),
+        (("group", "pending"), {"p": 1_800_001}),
         ((*_MEMBER, "member_id"), ""),
         ((*_MEMBER, "member_id"), "x" * 40_000),
-        ((*_MEMBER, "session_timeout_ms"), 1 << 40),
+        ((*_MEMBER, "session_timeout_ms"), 1_800_001),
         ((*_MEMBER, "rebalance_timeout_ms"), None),
         ((*_MEMBER, "protocols"), []),
         ((*_MEMBER, "protocols"), [["range", "not base64!"]]),
@@ -669,6 +671,48 @@ def test_an_unreadable_handover_is_left_out(store: Store, world: World, body: by
         store.object_store.put(path, body)
         world.pass_time(3_600_000)
         assert moved(old, client).heartbeat() is ErrorCode.unknown_member_id
+
+
+def test_a_forged_handover_names_members_and_the_log_fences_the_live_gateway(store: Store, world: World) -> None:
+    with (
+        running(world.process(), **SETTINGS) as first,
+        Client(first.port) as client,
+        running(store, **SETTINGS) as second,
+        Client(second.port) as other_client,
+    ):
+        victim, invented = GroupClient(client), GroupClient(other_client)
+        assert victim.join().error_code is NONE
+        assert victim.sync({victim.member_id: b"all"}).assignment == b"all"
+        assert victim.commit((0, 7)) == {0: NONE}
+        path, _ = last_heartbeat(store)
+        member = {
+            "member_id": "invented",
+            "client_id": "",
+            "client_host": "",
+            "session_timeout_ms": 1_800_000,
+            "rebalance_timeout_ms": 0,
+            "protocols": [["range", ""]],
+            "assignment": base64.urlsafe_b64encode(b"mine").decode(),
+        }
+        group = {
+            # An earlier generation than the log's: the forged heartbeat lets a member of it commit again.
+            "generation": 0,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            "leader": "invented",
+            "is_stable": True,
+            "members": [member],
+        }
+        last = {"session_timeout_ms": 30_000, "generation_in_log": generation_in_log(store), "group": group}
+        store.object_store.put(path, json.dumps(last).encode())
+        invented.member_id, invented.generation = "invented", 0
+        assert invented.sync().assignment == b"mine"
+        (gateway,) = members(store).values()
+        assert gateway.address == f"127.0.0.1:{second.port}"
+        assert victim.commit((0, 8)) == {0: ErrorCode.not_coordinator}
+        assert fetch_offsets(client, 0)[1] == {0: (7, "m", NONE)}
+        assert invented.commit((0, 9)) == {0: NONE}
+        assert moved(victim, other_client).heartbeat() is ErrorCode.unknown_member_id
 
 
 def test_a_group_for_which_the_next_gateway_has_no_memory_is_not_taken_over(

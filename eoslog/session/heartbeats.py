@@ -1,6 +1,7 @@
 """Heartbeats of group members and of gateways. Each of them overwrites one small object.
 
-Heartbeats decide nothing: an eviction is an entry of the log.
+Heartbeats decide nothing: an eviction is an entry of the log. The last heartbeat of a gateway also names the clients of
+its group, for the next gateway.
 """
 
 from __future__ import annotations

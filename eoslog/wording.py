@@ -50,7 +50,7 @@ def first_line(error: Exception) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, as ``1 row`` or ``2 rows``."""
+    """Return a number with its noun, such as ``1 row`` or ``2 rows``."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 

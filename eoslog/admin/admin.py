@@ -221,7 +221,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         if not isinstance(offsets, Mapping):
             raise InvalidRequest(
-                f"offsets are given by partition, as {{TopicPartition('payments', 0): 100}}, not {quoted(offsets)}"
+                f"offsets are given by partition, such as {{TopicPartition('payments', 0): 100}}, not {quoted(offsets)}"
             )
         wanted = dict(offsets)
         cuts = self._store.read(lambda state, slot: segments_cut(state, wanted))

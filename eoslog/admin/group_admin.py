@@ -470,7 +470,7 @@ class GroupAdministration:
         wanted = {partition: position.offset for partition, position in offsets_given(offsets).items()}
         if not isinstance(topic_ids, Mapping) or not all(isinstance(each, str) for each in topic_ids.values()):
             raise InvalidRequest(
-                f"topic_ids are ids of topics by name, as {{'payments': '…'}}, not {quoted(topic_ids)}"
+                f"topic_ids are ids of topics by name, such as {{'payments': '…'}}, not {quoted(topic_ids)}"
             )
         for partition in wanted:
             if partition.topic not in topic_ids:

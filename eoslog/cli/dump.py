@@ -91,11 +91,11 @@ class _Section(NamedTuple):
     ],
 )
 @click.argument("files", type=click.Path(path_type=Path), metavar="[FILE]...", nargs=-1)
-@click.option("--slots", type=_BOUNDS, metavar="RANGE", help="These slots, as 10..20, 10.. or 10.")
+@click.option("--slots", type=_BOUNDS, metavar="RANGE", help="These slots, such as 10..20, 10.. or 10.")
 @click.option("--checkpoints", is_flag=True, help="The two checkpoints that the log names, with all their content.")
 @topic_option(help="The batches and index files of --partition of TOPIC.")
 @click.option("--partition", type=NATURAL, help="The partition of --topic.")
-@click.option("--offsets", type=_BOUNDS, metavar="RANGE", help="Only these offsets, as 100..200.")
+@click.option("--offsets", type=_BOUNDS, metavar="RANGE", help="Only these offsets, such as 100..200.")
 @click.option("--footers", is_flag=True, help="The footers of the data files too.")
 @pass_invocation
 def dump_log(

@@ -129,7 +129,8 @@ def _logged(context: click.Context, parameter: click.Parameter, value: int) -> N
     for name in ("eoslog", "pyspark_eoslog", "azure.identity"):
         logger = logging.getLogger(name)
         before = logger.level
-        if name != "azure.identity":  # of which the warnings are enough
+        # Of Azure's library the warnings are enough.
+        if name != "azure.identity":
             logger.setLevel(logging.INFO if invocation.verbosity == 1 else logging.DEBUG)
         if not any(isinstance(each.formatter, _SafeFormatter) for each in logger.handlers):
             logger.addHandler(handler)
@@ -154,7 +155,7 @@ def _global(*names: str, **options: Any) -> click.Option:
 
 
 _URL_HELP = "The store: a local path, or an s3://, gs://, abfss:// or az:// URL.  [env: EOSLOG_STORE]"
-_CONFIG_HELP = "A settings file, as conf/eoslog.toml.  [env: EOSLOG_CONFIG]"
+_CONFIG_HELP = "A settings file, such as conf/eoslog.toml.  [env: EOSLOG_CONFIG]"
 GLOBAL_OPTIONS: list[click.Parameter] = [
     _global("--store", "url", metavar="URL", help=_URL_HELP),
     _global("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help=_CONFIG_HELP),
@@ -235,7 +236,7 @@ def _regular_expression(text: str) -> re.Pattern[str]:
 
 
 REGEX = parsed(_regular_expression)
-TIME = parsed(datetime.fromisoformat, "a time as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
+TIME = parsed(datetime.fromisoformat, "a time, such as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -651,7 +651,7 @@ def _all_findings(findings: Iterable[Finding], *, as_json: bool) -> list[Finding
 
 
 def _counts(findings: Sequence[Finding]) -> str:
-    """Return the number of findings of each severity, as ``2 errors, 1 warning``."""
+    """Return the number of findings of each severity, such as ``2 errors, 1 warning``."""
     counts = Counter(each.severity for each in findings)
     names = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
     return ", ".join(counted(counts[each], name) for each, name in names.items() if counts[each])

@@ -75,7 +75,7 @@ def _partition_offset(text: str) -> tuple[int, int]:
 
 _COLUMN = parsed(_column, f"NAME:TYPE; the types are {TYPE_NAMES}")
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
-_PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, as 0:1000")
+_PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, such as 0:1000")
 _REPEATED = f"May be repeated. The types: {TYPE_NAMES}."
 _SETTINGS = f"May be repeated. The settings: {', '.join(map(kafka_spelling, TopicConfig.model_fields))}."
 _SETTINGS_FILE = "Give a settings file before the command: eoslog --config FILE topics"

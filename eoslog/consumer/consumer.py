@@ -749,7 +749,7 @@ class Consumer:
         """
         if not isinstance(timestamps, Mapping):
             raise InvalidRequest(
-                "times are given by partition, as {TopicPartition('payments', 0): 1767225600000}, not "
+                "times are given by partition, such as {TopicPartition('payments', 0): 1767225600000}, not "
                 f"{quoted(timestamps)}"
             )
         for partition, timestamp in timestamps.items():

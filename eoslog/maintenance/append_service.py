@@ -373,7 +373,7 @@ def _address(option: str, given: str) -> tuple[str, int]:
     """
     host, separator, port = given.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
-        raise InvalidOption(f"{option} is host:port, as 10.0.0.5:9300 or [::1]:9300, not {given!r}")
+        raise InvalidOption(f"{option} is host:port, such as 10.0.0.5:9300 or [::1]:9300, not {given!r}")
     return host.strip("[]"), int(port)
 
 

@@ -222,7 +222,7 @@ def chosen_steps(names: Collection[str] | None) -> list[Step]:
 def _check_intervals(intervals_ms: object) -> None:
     """Raises: InvalidOption: they are not intervals by step, or no step has this name."""
     if not isinstance(intervals_ms, Mapping):
-        raise InvalidOption(f"intervals_ms are times by step, as {{'vacuum': 60000}}, not {quoted(intervals_ms)}")
+        raise InvalidOption(f"intervals_ms are times by step, such as {{'vacuum': 60000}}, not {quoted(intervals_ms)}")
     chosen_steps(intervals_ms)
     for name, interval_ms in intervals_ms.items():
         checked_option(f"the interval of {name}", "Natural", interval_ms)

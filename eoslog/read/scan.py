@@ -334,7 +334,7 @@ def plan_scan(
 
 def _check_offsets(topic: Topic, option: str, offsets: object) -> None:
     if not isinstance(offsets, Mapping):
-        raise InvalidOption(f"{option} are offsets by partition, as {{0: 100}}, not {quoted(offsets)}")
+        raise InvalidOption(f"{option} are offsets by partition, such as {{0: 100}}, not {quoted(offsets)}")
     for partition, offset in offsets.items():
         check_partition(topic, partition)
         if not is_whole_number(offset):

@@ -61,7 +61,7 @@ def _parsed(text: str) -> datetime | int:
 
 
 def iso_time(time_ms: int) -> str:
-    """Return a time (ms since the epoch) in ISO 8601, as ``2026-01-31T12:00:00Z``."""
+    """Return a time (ms since the epoch) in ISO 8601, such as ``2026-01-31T12:00:00Z``."""
     try:
         time = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:

@@ -103,7 +103,7 @@ def offsets_given(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """
     if not isinstance(offsets, Mapping):
         raise InvalidRequest(
-            f"offsets are given by partition, as {{TopicPartition('payments', 0): 42}}, not {quoted(offsets)}"
+            f"offsets are given by partition, such as {{TopicPartition('payments', 0): 42}}, not {quoted(offsets)}"
         )
     return {topic_partition(partition): _position(partition, position) for partition, position in offsets.items()}
 

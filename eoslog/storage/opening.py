@@ -27,7 +27,7 @@ _REASONS = {
     "azure": "write abfss://container@account.dfs.core.windows.net/prefix, or az://container/prefix",
     "cos": _WITHOUT_CONDITIONS,
     "cosn": _WITHOUT_CONDITIONS,
-    "dbfs": "DBFS has no conditional put. Give the cloud's own URL of a bucket or an external location, as s3://, "
+    "dbfs": "DBFS has no conditional put. Give the cloud's own URL of a bucket or an external location, such as s3://, "
     "abfss:// or gs://",
     "hdfs": "eoslog has no client of HDFS. Give an object store, or a local path",
     "http": "give s3://bucket/prefix, and the server as endpoint_url",
@@ -129,7 +129,7 @@ def _bucket_of(rest: str, cloud: str, options: str) -> tuple[str, str]:
 
 def _place_of(rest: str, cloud: str, options: str) -> tuple[str, str]:
     if "?" in rest:
-        raise InvalidOption(f"A URL of {cloud} has no query; give options beside it, as {options}.")
+        raise InvalidOption(f"A URL of {cloud} has no query; give options beside it, such as {options}.")
     place, _, prefix = rest.partition("/")
     return place, prefix
 

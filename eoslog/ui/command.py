@@ -44,8 +44,8 @@ def _public_url(text: str) -> str:
 
 _NAMED_STORE = parsed(_named_store, "NAME=URL, with a name of lower-case letters, digits, - and _")
 _NEW_USER = parsed(_new_user, f"NAME:ROLE; the roles are {', '.join(Role)}")
-_NETWORK = parsed(ip_network, "an address or a network, as 10.0.0.7 or 10.0.0.0/24")
-_PUBLIC_URL = parsed(_public_url, "a URL without a path, as https://console.example.com")
+_NETWORK = parsed(ip_network, "an address or a network, such as 10.0.0.7 or 10.0.0.0/24")
+_PUBLIC_URL = parsed(_public_url, "a URL without a path, such as https://console.example.com")
 
 
 @click.command(

@@ -28,17 +28,17 @@ def number(value: int | float | None) -> str:
 
 
 def counted(value: int, noun: str) -> str:
-    """Return a number with its noun, as ``1 row`` or ``2 rows``."""
+    """Return a number with its noun, such as ``1 row`` or ``2 rows``."""
     return f"{number(value)} {noun}{'s' * (value != 1)}"
 
 
 def size(value: int | None) -> str:
-    """Return a number of bytes, as ``1.5 MiB``."""
+    """Return a number of bytes, such as ``1.5 MiB``."""
     return NONE if value is None else size_shown(value)
 
 
 def duration(value_ms: int | float | None) -> str:
-    """Return a duration in its two largest units, as ``12 s`` or ``3 m 12 s``."""
+    """Return a duration in its two largest units, such as ``12 s`` or ``3 m 12 s``."""
     return NONE if value_ms is None or value_ms < 0 else duration_shown(int(value_ms))
 
 

@@ -330,6 +330,8 @@ def _options(
 def _by_partition(name: str, offsets: str | Mapping[int, int] | None, everything: str) -> Mapping[int, int] | None:
     if isinstance(offsets, str):
         if offsets != everything:
-            raise InvalidOption(f"{name} is {offsets!r}; give {everything!r} or offsets by partition, as {{0: 100}}")
+            raise InvalidOption(
+                f"{name} is {offsets!r}; give {everything!r} or offsets by partition, such as {{0: 100}}"
+            )
         return None
     return offsets

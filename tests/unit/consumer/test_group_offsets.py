@@ -146,6 +146,6 @@ def test_a_list_of_partitions_is_no_mapping_of_offsets(store: Store) -> None:
         consumer.assign(given)
 
         for call in (lambda: producer.send_offsets_to_transaction(given, "g"), lambda: consumer.commit(given)):  # type: ignore[arg-type]
-            with pytest.raises(InvalidRequest, match="offsets are given by partition, as"):
+            with pytest.raises(InvalidRequest, match="offsets are given by partition, such as"):
                 call()
         producer.abort_transaction()

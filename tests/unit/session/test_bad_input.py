@@ -243,7 +243,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "times without partitions": (
         lambda store: _assigned(store).offsets_for_times([eoslog.TopicPartition("typed", 0)]),  # type: ignore[arg-type]
         eoslog.InvalidRequest,
-        r"times are given by partition, as \{TopicPartition\('payments', 0\): 1767225600000\}, not \[TopicPartition",
+        r"times are given by partition, such as \{TopicPartition\('payments', 0\): 1767225600000\}, not \[Topic",
     ),
     "a slot that is no number": (
         lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]

@@ -299,7 +299,7 @@ def _print_check(
 
 
 def _allow_files(connections: int) -> None:
-    """Raise the limit of open files, so that as many connections fit beside the files of the store."""
+    """Raise the limit of open files, so that these connections fit beside the files of the store."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _FILES_OF_STORE
     if soft != resource.RLIM_INFINITY and soft < wanted:

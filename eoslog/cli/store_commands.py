@@ -626,7 +626,7 @@ def verify(
     elif not left:
         print_line("; ".join(["nothing is wrong", *([_counts(found)] if found else []), *unread]))
     elif repair:
-        hint = "nothing was repaired" if repairable else "none of it can be repaired; see what to do about each"
+        hint = "nothing was repaired" if repairable else "none of it can be repaired. Each finding says what to do"
         print_line(f"{_counts(found)}: {hint}")
     else:
         hint = ": eoslog verify --repair repairs what can be repaired" if repairable and not in_doubt else ""

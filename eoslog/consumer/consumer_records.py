@@ -52,7 +52,7 @@ class ConsumerRecord(NamedTuple):
     value: Any
     """bytes or None (a tombstone). In a topic of columns, the row as a dict by column name."""
     headers: Sequence[tuple[str, bytes | None]]
-    """An empty tuple if there are none, and for a topic of columns."""
+    """An empty tuple if the record has no headers, and in a topic of columns."""
     transaction: RecordTransaction | None = None
     """None unless the consumer was opened with ``with_transaction=True``."""
 

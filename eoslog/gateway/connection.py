@@ -233,7 +233,7 @@ class Connection:
             raise _Closed from None
 
     async def _whole(self, begin: bytes, size: int) -> bytearray:
-        """Return a request, of which the first bytes have been read. At no time it is in memory twice."""
+        """Return a request whose first bytes have been read. It is never in memory twice."""
         frame = bytearray(size)
         frame[: len(begin)] = begin
         at = len(begin)

@@ -95,7 +95,7 @@ def _fields_with_codes(kind: Any) -> tuple[list[str], list[str]]:
 
 
 def _members(hint: Any) -> set[Any]:
-    """Return a type, and the types of which it consists."""
+    """Return a type and the types of its parts."""
     return {hint}.union(*map(_members, get_args(hint)))
 
 

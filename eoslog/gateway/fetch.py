@@ -46,7 +46,7 @@ _BATCH_BYTES = 1 << 20
 _READ_AHEAD = 8 << 20
 """After this many bytes, no further rows are encoded for the cache."""
 _WINDOW = 64 << 10
-"""The offsets that are planned at once, as many as rows are decoded at once."""
+"""The number of offsets that are planned at once. It is the number of rows that are decoded at once."""
 _WINDOW_GROWTH = 16
 _LARGEST_WINDOW = 1 << 31
 """The rows of a window may be in one batch, whose offset deltas have 32 bits."""

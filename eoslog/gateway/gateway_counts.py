@@ -35,7 +35,7 @@ class GatewayCounts:
         self.strangers = 0
         """Connections that ended before their client was authenticated, or before the end of their handshake of TLS."""
         self.malformed = 0
-        """Requests that the gateway could not read. It has closed their connections."""
+        """Requests that the gateway could not read. Each ended its connection."""
         self.rows_in = 0
         self.batches_in = 0
         self.rows_out = 0

@@ -11,9 +11,9 @@ from eoslog.session.session import Session
 
 _LOOP_PATIENCE_S = 5.0
 _STORE_PATIENCE_S = 0.5
-"""How long a question waits for the store (s). Probes ask again, and Kubernetes ends them after a second."""
+"""How long a probe waits for the store (s). Probes come again, and Kubernetes ends each after a second."""
 _LONGEST_SILENCE_MS = 15_000
-"""A store that has given no answer for longer does not answer (ms). One slow or failed request means nothing."""
+"""A store counts as unreachable if its last answer is older than this (ms). One slow request means nothing."""
 
 
 class GatewayHealth:
@@ -32,7 +32,7 @@ class GatewayHealth:
 
     @property
     def dead(self) -> str:
-        """The reason why the gateway does not live; empty if its event loop answers."""
+        """The reason why the gateway should be started again; empty if its event loop answers."""
         answered = threading.Event()
         try:
             self._loop.call_soon_threadsafe(answered.set)
@@ -50,7 +50,7 @@ class GatewayHealth:
 
     @property
     def silence(self) -> str:
-        """The reason why the store does not count as reachable; empty if it has answered lately. It sends a request."""
+        """The reason why the store counts as unreachable; empty if it has answered lately. To ask sends a request."""
         environment = self._store.environment
         with self._lock:
             if self._read is None or self._read.is_set():
@@ -65,7 +65,7 @@ class GatewayHealth:
         return f"the store has not answered for {silent_ms // 1000} s{reason}"
 
     def last_results(self) -> str:
-        """Return nothing: the reasons above say all."""
+        """Return no further lines: the reasons above say all."""
         return ""
 
     def _look(self) -> None:

@@ -42,7 +42,7 @@ from eoslog.storage.environment import Backoff
 _NO_MEMBER = {"member_id": "", "group_instance_id": None}
 _HEARTBEAT_MS = SESSION_TIMEOUT_MS // 3
 _PAUSE_MS = 1_000
-"""The pause between two looks at the heartbeat of a gateway that seems to have ended (ms)."""
+"""The pause between two reads of the heartbeat of a gateway that seems to have ended (ms)."""
 _RETRIES = Backoff(first_ms=100, longest_ms=2_000)
 _LARGEST_MEMBER = 1 << 20
 """The largest JoinGroup request (bytes). In a cluster of Kafka even a whole group has to fit into a record of 1 MB."""
@@ -108,9 +108,9 @@ class GroupCoordinator:
         self._committing: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """The ends of the commits of static members that are not in the log yet, by group and instance id."""
         self._heartbeats_read_ms: dict[str, int] = {}
-        """The time of the last look at the heartbeats of other gateways, by group."""
+        """The time of the last read of other gateways' heartbeats, by group."""
         self._told: set[str] = set()
-        """The groups of other gateways about which the log of this process has a warning."""
+        """The groups for which this process has logged that clients do not find the coordinator."""
         self._is_ending = False
         self.rebalances = 0
         """The generations that this gateway has begun."""
@@ -281,7 +281,10 @@ class GroupCoordinator:
         return None if found is None or found.address == self.gateways.own.address else found
 
     def lists(self, group_id: str) -> bool:
-        """Return whether this gateway lists a group by the known state. Of the gateways that clients find, one does."""
+        """Return whether this gateway lists a group by the known state.
+
+        Exactly one of the gateways that clients find lists it.
+        """
         found = self.known_coordinator(group_id) or self.gateways.chosen_for(group_id)
         return found.address == self.gateways.own.address
 
@@ -299,7 +302,7 @@ class GroupCoordinator:
             return found
         now_ms = self._now_ms()
         check = self._memberships.check_newest
-        # Clients ask again and again, and to look at heartbeats costs a LIST.
+        # Clients ask again and again, and a read of heartbeats costs a LIST.
         has_ended = all(map(self._memberships.has_ended, self._memberships.known_gateways(group_id).values()))
         pause_ms = _PAUSE_MS if has_ended else _HEARTBEAT_MS
         if now_ms - self._heartbeats_read_ms.get(group_id, -_HEARTBEAT_MS) >= pause_ms:
@@ -372,7 +375,7 @@ class GroupCoordinator:
             task.cancel()
 
     async def _end(self, coordinated: _Coordinated, group: HandedOverGroup | None) -> None:
-        """Hand a group over, or leave it in the log if there is nothing to hand over, or if this fails."""
+        """Hand a group over. If there is nothing to hand over, or if this fails, remove this gateway from the group."""
         if coordinated.work is not None:
             await asyncio.wait([coordinated.work])
         membership = coordinated.membership

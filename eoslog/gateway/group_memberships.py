@@ -1,7 +1,7 @@
 """The memberships by which the log knows that a gateway coordinates groups.
 
-A gateway is the only member of each group that it coordinates. It joins anew for each generation. Methods that say so
-wait for the store, so they run in a thread.
+A gateway is the only member of each group that it coordinates. It joins anew for each generation. Some methods wait for
+the store, and say so. They run in a thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Memberships:
     def __init__(self, store: Session, gateways: LiveGateways, *, listens_elsewhere: bool) -> None:
         """
         Args:
-            listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
+            listens_elsewhere: True if the gateway does not listen at its advertised address. Then other gateways may
+                advertise the same one.
         """
         self.store = store
         self._gateways = gateways
@@ -78,7 +79,7 @@ class Memberships:
             raise _coordinated_by(gateways, group_id)
 
     def check_silent(self, group_id: str) -> None:
-        """Check that no other gateway coordinates a group: all have died, or have handed it over.
+        """Check that no other gateway coordinates a group. A gateway does not if it died or handed the group over.
 
         Waits for the store, and costs a LIST at most.
 
@@ -151,6 +152,7 @@ class Memberships:
         ended = [member_id for member_id, each in members.items() if self.has_ended(each)]
         heartbeats = Heartbeats(self.store.object_store, group_id)
         alive = members.keys() - heartbeats.silent(members, ended=ended)
+        # A gateway that has ended and handed the group over is silent at once, in whatever generation.
         return all(each in ended and decode_last_heartbeat(heartbeats.body(each)) is not None for each in alive)
 
 
@@ -217,7 +219,7 @@ class Membership:
         try:
             self._heartbeats.delete(set(replaced) - {self.member_id})
         except EosLogError as error:
-            # The membership is in the log. The next look for silent members deletes what is left.
+            # The membership is in the log. The next search for silent members deletes the rest.
             _logger.warning("group %r: heartbeats of former members are not deleted: %s", self._group_id, error)
         return generation
 

@@ -15,7 +15,7 @@ from eoslog.arguments import LONGEST_SESSION_TIMEOUT_MS
 from eoslog.state.entry_fields import Model
 
 _LONGEST_STRING = 1 << 20
-"""No string is longer (characters): a JoinGroup request has at most as many bytes."""
+"""The longest string (characters). A JoinGroup request has at most this many bytes."""
 _Text = Annotated[str, Field(strict=True, max_length=_LONGEST_STRING)]
 _Name = Annotated[_Text, Field(min_length=1)]
 _Number = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
@@ -46,7 +46,7 @@ class HandedOverGroup(_Part):
     """A group that has had a generation."""
 
     generation: _Number
-    """The generation that the clients know. Each handover begins one in the log, of which the clients do not learn."""
+    """The generation that the clients know. Each handover begins another generation, but only in the log."""
     protocol_type: _Name
     protocol_name: _Text
     leader: _Name

@@ -38,7 +38,7 @@ _SESSION_TIMEOUT_MS = 3 * _HEARTBEAT_MS
 _PERIOD_MS = 1_000
 """The list of gateways is read at most once in this time (ms). Clients move within this time when a gateway ends."""
 _PATIENCE_S = 5.0
-"""Clients wait at most this long for a new list (s). With an old one they get on."""
+"""Clients wait at most this long for a new list (s). Then they get the old one."""
 _MOST_GATEWAYS = 1_000
 _GRACE_S = 5.0
 """The time that a gateway has to delete its object when it ends (s)."""
@@ -225,7 +225,7 @@ class LiveGateways:
             return
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(now_ms))
-        # All callers wait for one LIST. One after the other, they would wait the longer the more of them there are.
+        # All callers wait for one LIST. With a LIST for each caller, the last of many would wait long.
         done, _ = await asyncio.wait([self._reading], timeout=_PATIENCE_S)
         for each in done:
             each.result()

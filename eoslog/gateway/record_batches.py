@@ -209,7 +209,7 @@ def _rows(body: bytes, header: _Header) -> Iterator[pa.RecordBatch]:
 
 
 def _positions(body: bytes, at: int, count: int) -> Numbers:
-    """Return the positions of records, the first of which is given."""
+    """Return the positions of ``count`` records. The first one is at ``at``."""
     positions = []
     try:
         for _ in range(count):

@@ -28,7 +28,7 @@ from eoslog.wording import quoted
 
 _DIGEST_BYTES = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 _FEWEST_ITERATIONS, _MOST_ITERATIONS = 4_096, 16_384
-"""Kafka's own limits. Each connection of a client takes as many rounds."""
+"""Kafka's own limits for the rounds of PBKDF2, which each connection of a client costs."""
 _SALT_BYTES = 16
 _LONGEST_SALT = 64
 _LONGEST_NAME, _LONGEST_PASSWORD = 200, 1_000

@@ -277,7 +277,7 @@ class Gateway:
         """Return True if one more connection is allowed, in the place of a stranger if need be."""
         if len(self._connections) < self._config.max_connections:
             return True
-        # Strangers cannot keep clients out: a client is authenticated before so many strangers have come after it.
+        # Strangers cannot keep clients out: a client is authenticated before strangers take all places after its own.
         oldest = next(self._strangers(), None)
         if oldest is not None:
             oldest.cancel()

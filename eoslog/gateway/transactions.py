@@ -51,7 +51,7 @@ _FIRST_OF_VERSION_2 = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
 """The first versions of requests in transaction version 2 (KIP-890). Earlier ones are of transaction version 1."""
 _NO_ID = -1
 _SWEEP_S = 10.0
-"""The time between two looks for overdue transactions (s), as in a broker of Kafka."""
+"""The time between two searches for overdue transactions (s), as in a broker of Kafka."""
 _logger = logging.getLogger(__name__)
 
 

@@ -121,7 +121,7 @@ class AppendServiceAnnouncement(BaseModel):
     address: Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]{2,45}\]|[0-9A-Za-z._-]{1,253}):[0-9]{1,5}$")]
     """The host name or IP address, and the TCP port."""
     expires_ms: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
-    """When writers stop using it (ms by the store's clock)."""
+    """The time at which writers stop using the service (ms by the store's clock)."""
     certificate_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """The SHA-256 of the service's TLS certificate (DER); None: the service does not use TLS."""
 

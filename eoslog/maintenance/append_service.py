@@ -64,7 +64,7 @@ _MOST_BYTES_AT_ONCE = 48 << 10
 """The largest total size of the messages for one record (bytes), unless one message is larger. The replica keeps 64 KiB
 of records on S3, so it can hand over such a record."""
 _MOST_CONNECTIONS = 4_000
-"""The largest number of connections. It is lower where this process may not open twice as many files."""
+"""The largest number of connections. It is lower if this process may open fewer than 8,000 files."""
 _LONGEST_GREETING_S = 5.0
 _BACKLOG = 1_024
 

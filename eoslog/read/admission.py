@@ -227,7 +227,7 @@ def _rows(files: Sequence[FileRows]) -> int:
 
 
 def _share(length: int, rows: int, file_rows: int) -> int:
-    """Return the bytes of this number of a file's rows."""
+    """Return about how many bytes of a file belong to some of its rows."""
     return -(-length * min(rows, file_rows) // file_rows)
 
 

@@ -199,7 +199,7 @@ def _in_range(whole: BatchRows, start: int, end: int) -> BatchRows:
 
 
 def _sequence_after(base_sequence: Numbers, offsets: Any) -> Numbers:
-    """Return the sequences this number of offsets later. An unknown sequence stays unknown."""
+    """Return the sequences that follow after some offsets. An unknown sequence stays unknown."""
     return np.where(base_sequence < 0, NO_SEQUENCE, (base_sequence + offsets) % SEQUENCES)
 
 

@@ -130,7 +130,7 @@ def _converted(literal: Literal, data_type: Any) -> _Converted:
             return _Converted(_nanoseconds(text), True)
         case "timestamp":
             return _Converted(_microseconds(literal, with_zone=data_type.tz is not None), True)
-    raise CannotCompare(f"its type is {data_type}, of which only IS NULL and IS NOT NULL are supported")
+    raise CannotCompare(f"columns of its type {data_type} support only IS NULL and IS NOT NULL")
 
 
 def _within(value: Value, data_type: pa.DataType) -> int:

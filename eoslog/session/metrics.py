@@ -147,7 +147,7 @@ class StoreMetrics:
     longest_open_transaction_ms: int
     """The age of the oldest open transaction; 0 if none is open."""
     open_transactions_by_age_ms: Mapping[int, int]
-    """By age (ms), the number of open transactions that are at least as old."""
+    """By age (ms), the number of open transactions of this age or older."""
     consumer_lag: Mapping[str, Mapping[TopicPartition, int]]
     """By consumer group, for each partition with a committed offset: last stable offset minus that offset."""
     publication_lag_ms: Mapping[str, int]

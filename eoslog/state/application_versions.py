@@ -341,7 +341,8 @@ def check_same_work(draft: Draft, transactional_id: str, work: ApplicationVersio
 
     A program may write twice under one version by mistake. To skip the second write would lose its rows.
 
-    A repetition has as many rows. Some of its columns may differ, for example a time of arrival, but not all of them.
+    A repetition has the same number of rows. Some of its columns may differ, for example a time of arrival, but not all
+    columns.
     Within one execution the program has written twice, so there each column counts.
 
     Raises:

@@ -36,7 +36,7 @@ _WHERE_CREDENTIALS_ARE = (
     "conf/eoslog.toml, or AWS_PROFILE), in the options key and secret, or from the instance's role"
 )
 _SET_THE_REGION = "set the region to the bucket's (option region, s3.region in conf/eoslog.toml, or AWS_REGION)"
-_CHECK_THE_KEY = "the server does not know the access key: check it, and that endpoint_url is the server it belongs to"
+_CHECK_THE_KEY = "the server does not know the access key. Check the key, and that endpoint_url names the right server"
 _RENEW = "renew the credentials. A file of credentials is read again by itself"
 _HINTS = {
     "AccessDenied": "check credentials, permissions and options; docs/security.md has the policy of each role",

@@ -15,10 +15,10 @@ from eoslog.ui.verification_run import VerificationRun
 
 T = TypeVar("T")
 RECENT_SLOTS = 1_000
-"""The console keeps the operations of this number of newest slots."""
+"""The number of newest slots whose operations the console keeps."""
 _PUBLICATIONS_EVERY_MS = 60_000
 MOST_FOLLOWED = 16
-"""The newest rows of this number of partitions are kept for the pages that follow them."""
+"""The number of partitions whose newest rows the console keeps, for the pages that follow them."""
 MOST_PUBLISHED = 20
 """With more published topics, lags are not shown, because each topic costs about three requests."""
 

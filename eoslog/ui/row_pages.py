@@ -72,7 +72,7 @@ class _Place(NamedTuple):
     topic: Topic
     partition: Partition
     ends: Sequence[tuple[int, int, int]]
-    """Of each partition: its number, its log start and its high watermark."""
+    """The number, the log start and the high watermark of each partition."""
     slot: int
     floor: int
     """The oldest slot for time travel."""

@@ -100,7 +100,7 @@ def test_a_repair_of_what_cannot_be_repaired_says_so(command: Command, damaged: 
     result = command.run("verify", "--repair", "--yes")
 
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[-1] == "1 error: none of it can be repaired; see what to do about each"
+    assert result.stdout.splitlines()[-1] == "1 error: none of it can be repaired. Each finding says what to do"
 
 
 def test_json_tells_kind_and_place(command: Command, damaged: eoslog.Store) -> None:
@@ -181,7 +181,7 @@ def test_while_the_log_is_in_doubt_nothing_is_asked_or_repaired(command: Command
     assert "to be repaired" not in result.stderr
     remedies = {line for line in result.stdout.splitlines() if line.startswith("  what to do: ")}
     assert remedies == {"  what to do: bring the object back from a backup or an earlier version of the bucket"}
-    assert result.stdout.splitlines()[-1] == "2 errors: none of it can be repaired; see what to do about each"
+    assert result.stdout.splitlines()[-1] == "2 errors: none of it can be repaired. Each finding says what to do"
 
 
 def test_while_the_log_is_in_doubt_no_repair_is_promised(command: Command, damaged: eoslog.Store) -> None:

@@ -71,7 +71,7 @@ def test_a_refusal_says_what_was_asked_for_and_where() -> None:
             r"s3\.region.*AWS_REGION\): eu-west-1\.$",
         ),
         (refused(301, "PermanentRedirect"), r"s3\.region in conf/eoslog\.toml, or AWS_REGION\)\.$"),
-        (refused(403, "InvalidAccessKeyId"), "does not know the access key: .*endpoint_url"),
+        (refused(403, "InvalidAccessKeyId"), r"does not know the access key\. .*endpoint_url"),
         (refused(403, "SignatureDoesNotMatch"), "the secret does not belong to the access key"),
         (refused(403, "AccessDenied"), r"docs/security\.md"),
         (refused(400, "ExpiredToken"), "renew the credentials. A file of credentials is read again"),

@@ -33,7 +33,7 @@ from eoslog.format.arrow_input import ArrowStream
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.background_sender import BACKGROUND_FLUSH, BackgroundSender
-from eoslog.producer.producer_calls import Outcome, ProducerCalls, checked_timeout, producer_call
+from eoslog.producer.producer_calls import CallOutcome, ProducerCalls, checked_timeout, producer_call
 from eoslog.producer.producer_lifecycle import ProducerLifecycle, ProducerPhase, ends_the_producer
 from eoslog.producer.producer_log import ProducerLog
 from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
@@ -857,7 +857,7 @@ class Producer:
         self._log_phase()
         self._tell()
 
-    def _untold(self, name: str, arguments: object = None) -> Outcome | None:
+    def _untold(self, name: str, arguments: object = None) -> CallOutcome | None:
         """Return the outcome of an interrupted call that the running call repeats; None if there is none.
 
         The futures that the interrupted call did not complete are completed first.

@@ -87,7 +87,7 @@ class TransactionSpan:
         tracing.end(span)
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """The outcome of a successful call. If an interrupt keeps it from the caller, the repeated call returns it."""
 
     call: Call
@@ -120,7 +120,7 @@ class ProducerCalls:
         """The span of the open transaction. It is current in every call."""
         self.is_to_be_closed = False
         self._shut = shut
-        self._outcome: Outcome | None = None
+        self._outcome: CallOutcome | None = None
         self.unreported: tuple[Call, EosLogError] | None = None
         """The error with which a call gave up rows without a transaction. If the call was the background flush or was
         interrupted, the next call raises the error."""
@@ -238,9 +238,9 @@ class ProducerCalls:
         """Note the answer of the running call, in the step that has achieved it."""
         call = self.exclusive.holder
         assert call is not None
-        self._outcome = Outcome(call, arguments, answer)
+        self._outcome = CallOutcome(call, arguments, answer)
 
-    def untold(self, name: str, arguments: object = None) -> Outcome | None:
+    def untold(self, name: str, arguments: object = None) -> CallOutcome | None:
         """Return the outcome of an interrupted call that the running call repeats; None if there is none."""
         outcome, call = self._outcome, self.exclusive.holder
         if outcome is None or outcome.call.is_told or outcome.call.name != name or outcome.arguments != arguments:

@@ -165,7 +165,7 @@ def _illegal(phase: ProducerPhase, call: str) -> IllegalState:
 
 def _advice(phase: ProducerPhase, call: str) -> str:
     if call.startswith("init_transactions") and phase in (_P.READY, _P.IN_TRANSACTION, _P.PREPARED):
-        return "it is already initialized, continue without this call"
+        return "it is already initialized. Continue without this call"
     if call.startswith("complete_transaction") and phase in (_P.READY, _P.IN_TRANSACTION):
         return "no transaction is prepared"
     return {
@@ -173,10 +173,10 @@ def _advice(phase: ProducerPhase, call: str) -> str:
         _P.READY: "call begin_transaction() first",
         _P.INITIALIZING: "repeat init_transactions()",
         _P.IN_TRANSACTION: "commit or abort the open transaction first",
-        _P.PREPARING: "the prepare was not answered, repeat prepare_transaction()",
-        _P.PREPARED: "the transaction is prepared, complete, commit or abort it first",
-        _P.COMMITTING: "the commit was not answered, repeat commit_transaction()",
-        _P.ABORTING: "the abort was not answered, repeat abort_transaction()",
+        _P.PREPARING: "the prepare was not answered. Repeat prepare_transaction()",
+        _P.PREPARED: "the transaction is prepared. Complete, commit or abort it first",
+        _P.COMMITTING: "the commit was not answered. Repeat commit_transaction()",
+        _P.ABORTING: "the abort was not answered. Repeat abort_transaction()",
         _P.ABORTABLE_ERROR: "call abort_transaction(), then continue",
         _P.FATAL_ERROR: "close this producer and open another",
         _P.CLOSED: "open another producer",

@@ -114,7 +114,7 @@ def abort(case: Setting, call: str) -> list[list[bytes]]:
         refusal = str(error)
         if "was successful" in refusal:
             expected = [rows] if call in ("commit_transaction", "complete_transaction") else [[]]
-        elif "was not answered, repeat" in refusal or "repeat init_transactions()" in refusal:
+        elif "was not answered. Repeat" in refusal or "repeat init_transactions()" in refusal:
             CALLS[call](producer)
             if call == "prepare_transaction":
                 producer.complete_transaction(producer.prepared_transaction or "")

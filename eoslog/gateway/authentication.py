@@ -28,7 +28,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Step:
+class MechanismAnswer:
     """The reaction of a mechanism to a message of the client."""
 
     content: bytes = field(default=b"", repr=False)
@@ -40,7 +40,7 @@ class Step:
 class Exchange(Protocol):
     """The messages of one authentication by a mechanism."""
 
-    def step(self, content: bytes) -> Step:
+    def answer(self, content: bytes) -> MechanismAnswer:
         """Return the reaction to the client's next message.
 
         Raises:
@@ -147,14 +147,14 @@ class Authentication:
             message = "SaslHandshake comes first" if self._mechanisms else _NOT_OFFERED
             return AuthenticateAnswer(ErrorCode.illegal_sasl_state, message)
         try:
-            step = self._exchange.step(content)
-            if step.identity is None:
-                return AuthenticateAnswer(content=step.content)
-            self._admit(step.identity)
+            answer = self._exchange.answer(content)
+            if answer.identity is None:
+                return AuthenticateAnswer(content=answer.content)
+            self._admit(answer.identity)
         except AuthenticationFailed as failure:
             self._state = _State.FAILED
             return AuthenticateAnswer(ErrorCode.sasl_authentication_failed, str(failure))
-        return AuthenticateAnswer(content=step.content, session_lifetime_ms=step.identity.lifetime_ms or 0)
+        return AuthenticateAnswer(content=answer.content, session_lifetime_ms=answer.identity.lifetime_ms or 0)
 
     def _admit(self, identity: Identity) -> None:
         if self.principal not in (None, identity.principal):

@@ -16,7 +16,7 @@ from typing import Self
 
 from kio.schema.errors import ErrorCode
 
-from eoslog.gateway.classic_members import Member, Members
+from eoslog.gateway.classic_members import ClassicMember, ClassicMembers
 from eoslog.gateway.classic_requests import (
     UNKNOWN_MEMBER,
     DescribedMember,
@@ -91,7 +91,7 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self._settings = settings
         self._new_id = new_id
-        self._members = Members()
+        self._members = ClassicMembers()
         self._initial_delay: _InitialDelay | None = None
         self._join_deadline_ms: int | None = None
         self._sync_deadline_ms: int | None = None
@@ -211,7 +211,7 @@ class ClassicGroup:
             self._add(member_id, request, now_ms, respond)
 
     def _add(self, member_id: str, request: JoinRequest, now_ms: int, respond: Callable[[JoinAnswer], object]) -> None:
-        member = Member(member_id, request)
+        member = ClassicMember(member_id, request)
         member.is_new = True
         member.begin_session(now_ms)
         member.wait_for_join(respond)
@@ -223,7 +223,7 @@ class ClassicGroup:
 
     def _join_in_place_of(
         self,
-        old: Member,
+        old: ClassicMember,
         member_id: str,
         request: JoinRequest,
         now_ms: int,
@@ -231,7 +231,7 @@ class ClassicGroup:
     ) -> None:
         """Let a static member that started again take the place of its former process (KIP-345)."""
         old_leader = self._members.leader
-        member = Member(member_id, request)
+        member = ClassicMember(member_id, request)
         member.begin_session(now_ms)
         self._members.replace(old, member)
         if self.state is not GroupState.STABLE or self._members.selected_protocol != self.protocol_name:
@@ -246,7 +246,7 @@ class ClassicGroup:
             respond(self._generation_answer(member, leader=old_leader))
 
     def _join_again(
-        self, member: Member, request: JoinRequest, now_ms: int, respond: Callable[[JoinAnswer], object]
+        self, member: ClassicMember, request: JoinRequest, now_ms: int, respond: Callable[[JoinAnswer], object]
     ) -> None:
         """Let a member join that has joined before."""
         # A leader that joins again asks for a rebalance: its assignment may depend on more than the metadata.
@@ -261,7 +261,7 @@ class ClassicGroup:
             self._rebalance(now_ms)
 
     def _generation_answer(
-        self, member: Member, *, leader: str | None = None, skip_assignment: bool = False
+        self, member: ClassicMember, *, leader: str | None = None, skip_assignment: bool = False
     ) -> JoinAnswer:
         """Return the answer that gives a member the current generation.
 
@@ -403,7 +403,7 @@ class ClassicGroup:
                 has_assignment = error is ErrorCode.none
                 member.answer_sync(self._assignment_answer(member) if has_assignment else SyncAnswer(error=error))
 
-    def _assignment_answer(self, member: Member) -> SyncAnswer:
+    def _assignment_answer(self, member: ClassicMember) -> SyncAnswer:
         return SyncAnswer(
             protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment
         )
@@ -518,7 +518,7 @@ class ClassicGroup:
         Args:
             error: the answer to requests that wait, and to later ones.
         """
-        members, self._members = self._members, Members()
+        members, self._members = self._members, ClassicMembers()
         self._become_empty()
         self._closed = error
         self.state = GroupState.DEAD
@@ -587,7 +587,7 @@ class ClassicGroup:
         group.protocol_type, group.protocol_name = found.protocol_type, found.protocol_name
         for each in found.members:
             request = JoinRequest(protocol_type=found.protocol_type, **each.model_dump(exclude={"assignment"}))
-            member = Member(each.member_id, request)
+            member = ClassicMember(each.member_id, request)
             member.assignment = each.assignment
             member.begin_session(now_ms)
             group._members.add(member)

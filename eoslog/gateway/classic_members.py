@@ -21,7 +21,7 @@ Python's objects for it."""
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
 
 
-class Member:
+class ClassicMember:
     """A member of a classic group."""
 
     def __init__(self, member_id: str, request: JoinRequest) -> None:
@@ -111,7 +111,7 @@ class Member:
             respond(answer)
 
 
-class Members:
+class ClassicMembers:
     """The members of a group, in the order in which they came, and the member ids that no client has used yet."""
 
     def __init__(self) -> None:
@@ -119,20 +119,20 @@ class Members:
         """The member that assigns. A group with members has one."""
         self.pending: dict[str, int] = {}
         """Member ids that no client has used yet, each with the time at which it expires."""
-        self._by_id: dict[str, Member] = {}
+        self._by_id: dict[str, ClassicMember] = {}
         self._static_ids: dict[str, str] = {}
         """The member ids of static members by their instance ids."""
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicMember]:
         return iter(list(self._by_id.values()))
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._by_id
 
-    def __getitem__(self, member_id: str) -> Member:
+    def __getitem__(self, member_id: str) -> ClassicMember:
         return self._by_id[member_id]
 
     def static_id(self, group_instance_id: str | None) -> str | None:
@@ -147,7 +147,7 @@ class Members:
                 return ErrorCode.unknown_member_id if known is None else ErrorCode.fenced_instance_id
         return ErrorCode.none if member_id in self._by_id else ErrorCode.unknown_member_id
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         """Add a member. The first one leads."""
         self.pending.pop(member.member_id, None)
         self._by_id[member.member_id] = member
@@ -156,7 +156,7 @@ class Members:
         if self.leader is None:
             self.leader = member.member_id
 
-    def replace(self, old: Member, new: Member) -> None:
+    def replace(self, old: ClassicMember, new: ClassicMember) -> None:
         """Let the new process of a static member take the place of the old one, which is fenced."""
         new.assignment = old.assignment
         del self._by_id[old.member_id]

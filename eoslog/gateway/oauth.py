@@ -15,7 +15,7 @@ import jwt
 
 from eoslog.errors import InvalidOption
 from eoslog.gateway.addresses import is_loopback
-from eoslog.gateway.authentication import AuthenticationFailed, Identity, Mechanisms, Step
+from eoslog.gateway.authentication import AuthenticationFailed, Identity, MechanismAnswer, Mechanisms
 from eoslog.storage.environment import Environment, host_time_ms
 from eoslog.wording import quoted
 
@@ -72,7 +72,7 @@ class OAuthTokens:
     def mechanisms(self) -> Mechanisms:
         return {"OAUTHBEARER": lambda: self}
 
-    def step(self, content: bytes) -> Step:
+    def answer(self, content: bytes) -> MechanismAnswer:
         """Check the only message of a client."""
         # A header, then pairs of names and values, each after the byte 1, and two such bytes.
         begin, *pairs = content.split(b"\x01") if len(content) <= _LONGEST_MESSAGE else [b""]
@@ -83,7 +83,7 @@ class OAuthTokens:
         identity = self._identity(tokens[0][1].decode())
         if header[1] and header[1] != identity.principal.encode():
             raise AuthenticationFailed("OAUTHBEARER: the client asks for another identity than that of its token")
-        return Step(identity=identity)
+        return MechanismAnswer(identity=identity)
 
     def _identity(self, token: str) -> Identity:
         try:

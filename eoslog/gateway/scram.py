@@ -21,7 +21,7 @@ from scramp import ScramException, ScramMechanism
 from scramp.utils import saslprep
 
 from eoslog.errors import InvalidOption
-from eoslog.gateway.authentication import AuthenticationFailed, Identity, Mechanisms, Step
+from eoslog.gateway.authentication import AuthenticationFailed, Identity, MechanismAnswer, Mechanisms
 from eoslog.gateway.reloaded import Reloaded
 from eoslog.storage.environment import Environment
 from eoslog.wording import quoted
@@ -92,7 +92,7 @@ class _Exchange:
         self._name: str | None = None
         self._server = ScramMechanism(mechanism).make_server(self._credential)
 
-    def step(self, content: bytes) -> Step:
+    def answer(self, content: bytes) -> MechanismAnswer:
         is_first = self._name is None
         try:
             if len(content) > _LONGEST_MESSAGE:
@@ -100,9 +100,9 @@ class _Exchange:
             message = content.decode()
             if is_first:
                 self._server.set_client_first(message)
-                return Step(self._server.get_server_first().encode())
+                return MechanismAnswer(self._server.get_server_first().encode())
             self._server.set_client_final(message)
-            return Step(self._server.get_server_final().encode(), Identity(str(self._name)))
+            return MechanismAnswer(self._server.get_server_final().encode(), Identity(str(self._name)))
         except (ScramException, UnicodeDecodeError):
             # The text of the cause may have parts of the message.
             reason = "this is no first message of the mechanism"

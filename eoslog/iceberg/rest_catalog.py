@@ -35,38 +35,38 @@ _SEPARATOR = "%1F"
 """The separator of a namespace's levels in a path, unless the catalog names another one."""
 _NO_OVERWRITE = (406, 501)
 """The answers of catalogs that cannot register a table again."""
-_Model = TypeVar("_Model", bound="_Answered")
+_Model = TypeVar("_Model", bound="_AnswerPart")
 
 
 class CatalogFailed(Exception):
     """The catalog gave no answer, or refused a request."""
 
 
-class _Answered(BaseModel):
+class _AnswerPart(BaseModel):
     """A part of an answer. Other parts are ignored."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), frozen=True, strict=True)
 
 
-class _Config(_Answered):
+class _Config(_AnswerPart):
     defaults: dict[str, str | None] = {}
     overrides: dict[str, str | None] = {}
 
 
-class _Metadata(_Answered):
+class _Metadata(_AnswerPart):
     location: str
 
 
-class _Table(_Answered):
+class _Table(_AnswerPart):
     metadata_location: str = ""
     metadata: _Metadata
 
 
-class _ErrorDetail(_Answered):
+class _ErrorDetail(_AnswerPart):
     type: str = ""
 
 
-class _Error(_Answered):
+class _Error(_AnswerPart):
     error: _ErrorDetail = _ErrorDetail()
 
 

@@ -13,8 +13,8 @@ from eoslog.gateway.authentication import (
     AuthenticationFailed,
     HandshakeAnswer,
     Identity,
+    MechanismAnswer,
     Mechanisms,
-    Step,
 )
 from eoslog.gateway.protocol import ApiKey
 
@@ -28,14 +28,14 @@ class TwoSteps:
     def __init__(self) -> None:
         self._is_begun = False
 
-    def step(self, content: bytes) -> Step:
+    def answer(self, content: bytes) -> MechanismAnswer:
         if not self._is_begun and content == b"hello":
             self._is_begun = True
-            return Step(b"who?")
+            return MechanismAnswer(b"who?")
         name, _, lifetime_ms = content.decode(errors="replace").partition(":")
         if not self._is_begun or not name.isalpha():
             raise AuthenticationFailed("wrong")
-        return Step(b"welcome", Identity(name, int(lifetime_ms) if lifetime_ms.isdigit() else None))
+        return MechanismAnswer(b"welcome", Identity(name, int(lifetime_ms) if lifetime_ms.isdigit() else None))
 
 
 class Clock:

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from eoslog.errors import InvalidOption
 from eoslog.gateway.addresses import Address, check_address
-from eoslog.gateway.authentication import AuthenticationFailed, Identity, Step
+from eoslog.gateway.authentication import AuthenticationFailed, Identity, MechanismAnswer
 from eoslog.gateway.protocol import VERSIONS, ApiKey
 from eoslog.gateway.scram import write_user
 from eoslog.gateway.security import Security, security
@@ -230,7 +230,7 @@ class Slow:
     def __init__(self, answers: threading.Event) -> None:
         self._answers = answers
 
-    def step(self, content: bytes) -> Step:
+    def answer(self, content: bytes) -> MechanismAnswer:
         self._answers.wait()
         raise AuthenticationFailed("nobody")
 
@@ -255,10 +255,10 @@ def test_clients_of_one_mechanism_do_not_wait_for_those_of_another_one(store: St
 class Brief:
     """A mechanism that proves an identity for a short time."""
 
-    def step(self, content: bytes) -> Step:
+    def answer(self, content: bytes) -> MechanismAnswer:
         if content != b"alice":
             raise AuthenticationFailed("only alice")
-        return Step(identity=Identity("alice", 400))
+        return MechanismAnswer(identity=Identity("alice", 400))
 
 
 def test_a_session_that_has_ended_ends_the_connection(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from eoslog.errors import InvalidOption
-from eoslog.gateway.authentication import AuthenticationFailed, Step
+from eoslog.gateway.authentication import AuthenticationFailed, MechanismAnswer
 from eoslog.gateway.oauth import OAuthTokens, TokenRules
 from eoslog.gateway.protocol import ApiKey
 from eoslog.gateway.security import security
@@ -72,16 +72,16 @@ def of(token: str, *, header: str = "n,,", more: str = "") -> bytes:
 
 def reason(tokens: OAuthTokens, content: bytes) -> str:
     with pytest.raises(AuthenticationFailed) as failure:
-        tokens.step(content)
+        tokens.answer(content)
     text = str(failure.value)
     assert text.startswith("OAUTHBEARER: ")
     return text.removeprefix("OAUTHBEARER: ")
 
 
-def identified(step: Step) -> str:
-    assert step.identity is not None
-    assert step.content == b""
-    return step.identity.principal
+def identified(answer: MechanismAnswer) -> str:
+    assert answer.identity is not None
+    assert answer.content == b""
+    return answer.identity.principal
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS384", "ES256"])
@@ -91,7 +91,7 @@ def test_a_token_proves_its_subject_for_the_rest_of_its_life(
     issuer = Issuer("other", algorithm)
     keys.publish(issuer.public_key())
 
-    identity = tokens.step(of(issuer.token(lifetime_s=600, sub="client-7"))).identity
+    identity = tokens.answer(of(issuer.token(lifetime_s=600, sub="client-7"))).identity
 
     assert identity is not None
     assert identity.principal == "client-7"
@@ -100,7 +100,7 @@ def test_a_token_proves_its_subject_for_the_rest_of_its_life(
 
 
 def test_a_session_is_limited_and_may_be_long(tokens: OAuthTokens, issuer: Issuer) -> None:
-    identity = tokens.step(of(issuer.token(exp=1e300))).identity
+    identity = tokens.answer(of(issuer.token(exp=1e300))).identity
 
     assert identity is not None
     assert identity.lifetime_ms == 365 * 24 * 3_600_000
@@ -115,8 +115,8 @@ def test_messages_of_several_forms_are_understood(tokens: OAuthTokens, issuer: I
         b"n,,\x01host=h\x01port=9092" + of(token, header=""),
         b"n,,\x01auth=bearer " + token.encode() + b"\x01\x01",
     ):
-        assert identified(tokens.step(content)) == "alice"
-    assert identified(tokens.step(of(issuer.token(aud=["other", AUDIENCE])))) == "alice"
+        assert identified(tokens.answer(content)) == "alice"
+    assert identified(tokens.answer(of(issuer.token(aud=["other", AUDIENCE])))) == "alice"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_keys_that_are_shared_secrets_are_ignored(tokens: OAuthTokens, issuer: I
     keys.publish({"kty": "oct", "k": secret, "kid": "shared", "alg": "HS256"}, issuer.public_key())
     claims = jwt.decode(issuer.token(), options={"verify_signature": False})
 
-    assert identified(tokens.step(of(issuer.token()))) == "alice"
+    assert identified(tokens.answer(of(issuer.token()))) == "alice"
     forged = jwt.encode(claims, bytes(32), "HS256", {"kid": "shared"})
     assert reason(tokens, of(forged)) == "the gateway does not know the key of the token"
 
@@ -208,15 +208,15 @@ def test_new_keys_of_the_issuer_are_fetched_but_not_for_each_token(
     tokens: OAuthTokens, issuer: Issuer, keys: KeyServer, clock: Clock
 ) -> None:
     second = Issuer("second")
-    assert identified(tokens.step(of(issuer.token()))) == "alice"
+    assert identified(tokens.answer(of(issuer.token()))) == "alice"
     keys.publish(issuer.public_key(), second.public_key())
     for _ in range(5):
         assert reason(tokens, of(second.token())) == "the gateway does not know the key of the token"
     assert keys.requests == 1
     clock.now_ms += 10_000
-    assert identified(tokens.step(of(second.token()))) == "alice"
+    assert identified(tokens.answer(of(second.token()))) == "alice"
     for _ in range(5):
-        tokens.step(of(issuer.token()))
+        tokens.answer(of(issuer.token()))
     assert keys.requests == 2
 
     # A key that the issuer has withdrawn.
@@ -237,12 +237,12 @@ def test_while_the_issuer_is_silent_its_keys_are_used_for_an_hour(
     content: bytes | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tokens.step(of(issuer.token()))
+    tokens.answer(of(issuer.token()))
     keys.is_down = content is None
     keys.content = content or b""
     clock.now_ms += 300_000
     for _ in range(3):
-        assert identified(tokens.step(of(issuer.token()))) == "alice"
+        assert identified(tokens.answer(of(issuer.token()))) == "alice"
     assert keys.requests == 2
     (warning,) = (each.getMessage() for each in caplog.records if each.levelno == logging.WARNING)
     assert f"the keys of the issuer cannot be fetched from {keys.url}" in warning
@@ -252,7 +252,7 @@ def test_while_the_issuer_is_silent_its_keys_are_used_for_an_hour(
     keys.is_down = False
     keys.publish(issuer.public_key())
     clock.now_ms += 10_000
-    assert identified(tokens.step(of(issuer.token()))) == "alice"
+    assert identified(tokens.answer(of(issuer.token()))) == "alice"
 
 
 def test_while_the_issuer_does_not_answer_clients_wait_for_a_short_time_at_most(
@@ -264,13 +264,13 @@ def test_while_the_issuer_does_not_answer_clients_wait_for_a_short_time_at_most(
         waits.append(patience_s)
         return event.wait(0.05)
 
-    assert identified(tokens.step(of(issuer.token()))) == "alice"
+    assert identified(tokens.answer(of(issuer.token()))) == "alice"
     keys.answers.clear()
     monkeypatch.setattr(clock, "wait_for", wait_for)
     clock.now_ms += 300_000
     # The first one begins the fetch. Others do not wait if they have a known key.
     for _ in range(3):
-        assert identified(tokens.step(of(issuer.token()))) == "alice"
+        assert identified(tokens.answer(of(issuer.token()))) == "alice"
     assert waits == [5]
     for _ in range(2):
         clock.now_ms += 4_000
@@ -290,17 +290,17 @@ def test_an_issuer_that_cannot_be_reached_at_the_start_is_asked_later(
     assert reason(tokens, of(issuer.token())) == "the gateway does not know the key of the token"
     keys.is_down = False
     clock.now_ms += 10_000
-    assert identified(tokens.step(of(issuer.token()))) == "alice"
+    assert identified(tokens.answer(of(issuer.token()))) == "alice"
 
 
 def test_nothing_of_a_token_is_shown(tokens: OAuthTokens, issuer: Issuer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    tokens.step(of(issuer.token()))
+    tokens.answer(of(issuer.token()))
     caplog.clear()
     token = issuer.token(aud="secret audience", secret_claim="secret")
     for content in (of(token), of(token[:-20]), of("x" + token)):
         with pytest.raises(AuthenticationFailed) as failure:
-            tokens.step(content)
+            tokens.answer(content)
         assert not any(part in str(failure.value) + caplog.text for part in ("secret", *token.split(".")))
         assert failure.value.__cause__ is None
 

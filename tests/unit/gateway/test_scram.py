@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scramp import ScramClient
 
 from eoslog.errors import InvalidOption
-from eoslog.gateway.authentication import AuthenticationFailed, Identity, Step
+from eoslog.gateway.authentication import AuthenticationFailed, Identity, MechanismAnswer
 from eoslog.gateway.scram import ScramUsers, write_user
 from eoslog.storage.environment import Environment
 
@@ -32,16 +32,16 @@ def path(tmp_path: Path) -> Path:
 def first_answer(users: ScramUsers, name: str, mechanism: str = MECHANISMS[0]) -> dict[str, str]:
     """The first message of the gateway to a client of this name."""
     scram = ScramClient([mechanism], name, PASSWORD)
-    content = users.mechanisms()[mechanism]().step(scram.get_client_first().encode()).content.decode()
+    content = users.mechanisms()[mechanism]().answer(scram.get_client_first().encode()).content.decode()
     return dict(part.split("=", 1) for part in content.split(","))  # type: ignore[misc]
 
 
-def prove(users: ScramUsers, name: str, password: str, mechanism: str = MECHANISMS[0]) -> Step:
+def prove(users: ScramUsers, name: str, password: str, mechanism: str = MECHANISMS[0]) -> MechanismAnswer:
     exchange, scram = users.mechanisms()[mechanism](), ScramClient([mechanism], name, password)
-    scram.set_server_first(exchange.step(scram.get_client_first().encode()).content.decode())
-    step = exchange.step(scram.get_client_final().encode())
-    scram.set_server_final(step.content.decode())
-    return step
+    scram.set_server_first(exchange.answer(scram.get_client_first().encode()).content.decode())
+    answer = exchange.answer(scram.get_client_final().encode())
+    scram.set_server_final(answer.content.decode())
+    return answer
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -265,7 +265,7 @@ def test_a_broken_file_is_not_overwritten(tmp_path: Path) -> None:
 )
 def test_what_is_not_offered_is_refused(path: Path, message: bytes) -> None:
     with pytest.raises(AuthenticationFailed, match="this is no first message of the mechanism"):
-        ScramUsers(path).mechanisms()[MECHANISMS[0]]().step(message)
+        ScramUsers(path).mechanisms()[MECHANISMS[0]]().answer(message)
 
 
 ATTRIBUTES = st.lists(
@@ -283,7 +283,7 @@ def test_whatever_a_client_sends_it_fails_as_told(mechanism: str, messages: list
 
     def send_all() -> None:
         for message in (*messages, b""):
-            assert exchange.step(message).identity is None
+            assert exchange.answer(message).identity is None
 
     with pytest.raises(AuthenticationFailed, match=mechanism) as failure:
         send_all()
@@ -305,8 +305,8 @@ SHARED = _shared()
 def test_nothing_secret_is_shown(path: Path) -> None:
     users = ScramUsers(path)
     exchange = users.mechanisms()[MECHANISMS[0]]()
-    step = exchange.step(b"n,,n=alice,r=nonce")
+    answer = exchange.answer(b"n,,n=alice,r=nonce")
     stored = path.read_text().split(":")
-    for each in (users._users.value(), exchange, step):
+    for each in (users._users.value(), exchange, answer):
         shown = f"{each!r} {each}"
-        assert not any(secret.strip() in shown for secret in (stored[5], step.content.decode()))
+        assert not any(secret.strip() in shown for secret in (stored[5], answer.content.decode()))

@@ -128,14 +128,14 @@ def describe_group(state: StoreState, group_id: str) -> GroupDescription:
         group.generation,
         tuple(
             MemberDescription(
-                member_id,
-                member.group_instance_id,
-                member.topics,
-                _all_named(state, member.assigned),
-                _all_named(state, member.revoking),
-                member.client_id,
-                member.host,
-                member.address,
+                member_id=member_id,
+                group_instance_id=member.group_instance_id,
+                topics=member.topics,
+                partitions=_all_named(state, member.assigned),
+                revoking=_all_named(state, member.revoking),
+                client_id=member.client_id,
+                host=member.host,
+                address=member.address,
             )
             for member_id, member in sorted(group.members.items())
         ),
@@ -156,12 +156,12 @@ def _partition(state: StoreState, group: Group, partition_id: PartitionId, membe
     partition = partition_of(state, partition_id)
     committed = group.offsets.get(partition_id)
     return GroupPartition(
-        named_partition(state, partition_id),
-        committed.offset if committed is not None else None,
-        partition.last_stable_offset,
-        partition.high_watermark,
-        max(0, partition.high_watermark - committed.offset) if committed is not None else None,
-        member_id,
+        topic_partition=named_partition(state, partition_id),
+        committed_offset=committed.offset if committed is not None else None,
+        last_stable_offset=partition.last_stable_offset,
+        high_watermark=partition.high_watermark,
+        lag=max(0, partition.high_watermark - committed.offset) if committed is not None else None,
+        member_id=member_id,
     )
 
 

@@ -219,16 +219,16 @@ def describe_partition(partition: Partition) -> PartitionDescription:
     """Describe a partition from its state. No file is read."""
     active_files = {batch.file.path for batch in partition.active if batch.file is not None and batch.file.is_object}
     return PartitionDescription(
-        partition.id.partition,
-        partition.log_start_offset,
-        partition.last_stable_offset,
-        partition.high_watermark,
-        len(partition.open_transactions),
-        len(partition.sealed) + bool(partition.active),
-        sum(segment.file_count for segment in partition.sealed) + len(active_files),
-        sum(segment.bytes for segment in partition.sealed) + partition.active_bytes,
-        partition.cleaned_offset,
-        partition.snapshot_floor,
+        partition=partition.id.partition,
+        log_start_offset=partition.log_start_offset,
+        last_stable_offset=partition.last_stable_offset,
+        high_watermark=partition.high_watermark,
+        open_transactions=len(partition.open_transactions),
+        segments=len(partition.sealed) + bool(partition.active),
+        files=sum(segment.file_count for segment in partition.sealed) + len(active_files),
+        bytes=sum(segment.bytes for segment in partition.sealed) + partition.active_bytes,
+        cleaned_offset=partition.cleaned_offset,
+        snapshot_floor=partition.snapshot_floor,
     )
 
 

@@ -81,22 +81,33 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
         raise unknown_transactional_id(transactional_id, state.transactions)
     commit = None if transaction is None else transaction.last_commit
     if commit is None:
-        return LastCommitted(transactional_id, None, None, None, None, None, None, {}, {}, versions)
+        return LastCommitted(
+            transactional_id=transactional_id,
+            slot=None,
+            timestamp=None,
+            producer_id=None,
+            producer_epoch=None,
+            application_id=None,
+            version=None,
+            offsets={},
+            rows={},
+            versions=versions,
+        )
     work = commit.application_version
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
     for each in commit.offsets:
         offsets.setdefault(each.group, {}).update(_by_partition(state, each))
     return LastCommitted(
-        transactional_id,
-        commit.slot,
-        commit.time_ms,
-        commit.producer_id,
-        commit.producer_epoch,
-        None if work is None else work.application_id,
-        None if work is None else work.version,
-        offsets,
-        {state.topics[each.topic_id].topic: each.rows for each in commit.rows if each.topic_id in state.topics},
-        versions,
+        transactional_id=transactional_id,
+        slot=commit.slot,
+        timestamp=commit.time_ms,
+        producer_id=commit.producer_id,
+        producer_epoch=commit.producer_epoch,
+        application_id=None if work is None else work.application_id,
+        version=None if work is None else work.version,
+        offsets=offsets,
+        rows={state.topics[each.topic_id].topic: each.rows for each in commit.rows if each.topic_id in state.topics},
+        versions=versions,
     )
 
 

@@ -201,25 +201,25 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
     staged = {PartitionId(batch.topic_id, batch.partition) for batch in prepared.batches} if prepared else set()
     timeout_ms = prepared.timeout_ms if prepared else None
     return TransactionDescription(
-        found.transactional_id,
-        found.producer_id,
-        found.producer_epoch,
-        found.state.name,
-        found.timeout_ms,
-        found.start_ms,
-        max(0, now_ms - found.start_ms) if found.state is TransactionState.ONGOING else -1,
-        tuple(
+        transactional_id=found.transactional_id,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        transaction_state=found.state.name,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        transaction_duration_ms=max(0, now_ms - found.start_ms) if found.state is TransactionState.ONGOING else -1,
+        topic_partitions=tuple(
             sorted(
                 named_partition(state, partition_id)
                 for partition_id in found.partitions | found.added_partitions | staged
                 if partition_id.topic_id in state.topics
             )
         ),
-        found.kind,
-        found.last_update_ms,
-        _prepared_state(found),
-        prepared.time_ms if prepared else -1,
-        -1 if timeout_ms is None else timeout_ms,
+        kind=found.kind,
+        last_update_ms=found.last_update_ms,
+        prepared_transaction=_prepared_state(found),
+        prepared_time_ms=prepared.time_ms if prepared else -1,
+        prepared_timeout_ms=-1 if timeout_ms is None else timeout_ms,
     )
 
 
@@ -332,14 +332,14 @@ def _hanging(
         else:
             reason = PAST_TIMEOUT if now_ms - since_ms > holder.timeout_ms else WITHIN_TIMEOUT
     return HangingTransaction(
-        named_partition(state, partition_id),
-        holder.transactional_id if holder is not None else None,
-        producer_id,
-        known.producer_epoch if known is not None else -1,
-        start_offset,
-        last_timestamp,
-        now_ms - since_ms,
-        reason,
+        topic_partition=named_partition(state, partition_id),
+        transactional_id=holder.transactional_id if holder is not None else None,
+        producer_id=producer_id,
+        producer_epoch=known.producer_epoch if known is not None else -1,
+        start_offset=start_offset,
+        last_timestamp=last_timestamp,
+        duration_ms=now_ms - since_ms,
+        reason=reason,
     )
 
 

@@ -396,13 +396,13 @@ class StoreCopy:
         # checkpoint's entry. So the log of the copy is like one whose older slots were deleted. The first record names
         # a checkpoint, too. As soon as it is put, a process that opens the log finds the state of the new copy.
         new_id = self._environment.new_id
-        write = partial(write_checkpoint, self._store, self._environment, StoreMachine(), state)
-        base, root = write(number - 1, append_id, None)
+        write = partial(write_checkpoint, self._store, self._environment, StoreMachine(), state=state)
+        base, root = write(slot=number - 1, append_id=append_id, shared=None)
         first = SlotRecord(slot=number, append_id=new_id(), prev=append_id, checkpoint=base)
-        older, root = write(first.slot, first.append_id, root)
+        older, root = write(slot=first.slot, append_id=first.append_id, shared=root)
         entries = (_entry(older, upload_ms),)
         second = SlotRecord(slot=number + 1, append_id=new_id(), prev=first.append_id, checkpoint=base, entries=entries)
-        newer, _ = write(second.slot, second.append_id, root)
+        newer, _ = write(slot=second.slot, append_id=second.append_id, shared=root)
         third = SlotRecord(
             slot=number + 2,
             append_id=new_id(),

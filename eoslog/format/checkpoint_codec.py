@@ -159,7 +159,12 @@ def _decoded_store(body: bytes) -> StoreState:
         offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in group.offsets}
         members = {member_id: _member(each) for member_id, each in group.members.items()}
         state.groups[group.group] = Group(
-            group.generation, members, offsets, group.empty_since_ms, group.created_slot, group.subscribed
+            generation=group.generation,
+            members=members,
+            offsets=offsets,
+            empty_since_ms=group.empty_since_ms,
+            created_slot=group.created_slot,
+            subscribed=group.subscribed,
         )
     return state
 

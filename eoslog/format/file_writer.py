@@ -382,17 +382,17 @@ class DataFileWriter:
         body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, target.arrow))
         earliest, latest = _timestamps(table, append_time_ms)
         return WrittenFile(
-            target.topic_id,
-            rows.partition,
-            target.file_path(rows.partition, self._new_name()),
-            len(body),
-            crc32c(body),
-            footer_crc32c(body),
-            table.num_rows,
-            earliest,
-            latest,
-            encode_statistics(body, table, target.statistics_columns),
-            body,
+            topic_id=target.topic_id,
+            partition=rows.partition,
+            path=target.file_path(rows.partition, self._new_name()),
+            length=len(body),
+            crc32c=crc32c(body),
+            footer_crc32c=footer_crc32c(body),
+            record_count=table.num_rows,
+            min_timestamp=earliest,
+            max_timestamp=latest,
+            statistics=encode_statistics(body, table, target.statistics_columns),
+            content=body,
         )
 
     def _put(

@@ -152,14 +152,14 @@ def snapshot_entries(producers: Iterable[ProducerState]) -> list[ProducerSnapsho
 def _snapshot_entry(producer: ProducerState) -> ProducerSnapshotEntry:
     last = producer.batches[-1] if producer.batches else None
     return ProducerSnapshotEntry(
-        producer.producer_id,
-        producer.producer_epoch,
-        NO_SEQUENCE if last is None else last.last_sequence,
-        NO_OFFSET if last is None else last.last_offset,
-        0 if last is None else last.last_offset - last.base_offset,
-        producer.last_timestamp,
-        0,
-        producer.current_txn_first_offset,
+        producer_id=producer.producer_id,
+        epoch=producer.producer_epoch,
+        last_sequence=NO_SEQUENCE if last is None else last.last_sequence,
+        last_offset=NO_OFFSET if last is None else last.last_offset,
+        offset_delta=0 if last is None else last.last_offset - last.base_offset,
+        timestamp=producer.last_timestamp,
+        coordinator_epoch=0,
+        current_txn_first_offset=producer.current_txn_first_offset,
     )
 
 

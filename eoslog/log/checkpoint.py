@@ -62,12 +62,18 @@ def write_checkpoint(
     store: ObjectStore,
     environment: Environment,
     machine: Machine[S],
+    *,
     state: S,
     slot: int,
     append_id: str,
     shared: CheckpointRoot | None,
 ) -> tuple[CheckpointReference, CheckpointRoot]:
-    """Write the parts of a checkpoint, then its root. Unchanged parts of ``shared`` are not written again."""
+    """Write the parts of a checkpoint, then its root.
+
+    Args:
+        append_id: the append id of the record in the slot.
+        shared: an earlier checkpoint, whose unchanged parts are not written again; None if there is none.
+    """
     known = {part.name: part for part in shared.parts} if shared is not None else {}
     name = environment.new_id()
     parts: list[CheckpointPart] = []

@@ -337,7 +337,9 @@ class Log(Generic[S]):
             return copy, slot, replica.append_id, replica.checkpoint_root, self.store.clock.last_date_ms
 
         state, slot, append_id, shared, upload_ms = self.read(copied, refresh=False)
-        reference, root = write_checkpoint(self.store, self.environment, self.machine, state, slot, append_id, shared)
+        reference, root = write_checkpoint(
+            self.store, self.environment, self.machine, state=state, slot=slot, append_id=append_id, shared=shared
+        )
         own = {part.path for part in root.parts if part.path is not None}
         shares = shared is not None and any(part.path in own for part in shared.parts if part.path is not None)
         entry = CheckpointEntry(

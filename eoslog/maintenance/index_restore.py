@@ -122,9 +122,23 @@ def _damaged_files(
     bodies = store.get_many([file.path for _, file in files])
     for (kind, file), stored in zip(files, bodies, strict=True):
         if stored is None:
-            yield DamagedFile(topic, partition_id.partition, segment.base_offset, kind, file.path, "missing")
+            yield DamagedFile(
+                topic=topic,
+                partition=partition_id.partition,
+                base_offset=segment.base_offset,
+                kind=kind,
+                path=file.path,
+                problem="missing",
+            )
         elif not _is_what_the_log_says(stored.body, file):
-            yield DamagedFile(topic, partition_id.partition, segment.base_offset, kind, file.path, "damaged")
+            yield DamagedFile(
+                topic=topic,
+                partition=partition_id.partition,
+                base_offset=segment.base_offset,
+                kind=kind,
+                path=file.path,
+                problem="damaged",
+            )
 
 
 def _is_what_the_log_says(body: bytes, file: FileReference) -> bool:

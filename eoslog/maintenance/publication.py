@@ -256,7 +256,14 @@ class Publisher:
                     if attempt(log, files, put):
                         last = log.table.newest
                         slot = NO_SLOT if last is None else last.slot
-                        found = Publication(topic, table_format, log.table.version, slot, added, removed)
+                        found = Publication(
+                            topic=topic,
+                            format=table_format,
+                            version=log.table.version,
+                            slot=slot,
+                            files_added=added,
+                            files_removed=removed,
+                        )
                         return found, log.announce()
             except HiddenRows:
                 with self._rewriting.checked("to rewrite files with hidden rows"):

@@ -77,11 +77,11 @@ def next_changes(
     # If no version can be read, it is not known which rows are new. So one version adds all of them.
     is_restored = table.is_foreign and last is not None
     if not (removed or is_restored) or not rest or has_mixed_files or not table.is_of(snapshot.topic):
-        return [Change(snapshot, snapshot.slot, since, added, removed, moved)]
+        return [Change(snapshot=snapshot, slot=snapshot.slot, since=since, added=added, removed=removed, moved=moved)]
     first = [file for file in added if file.end_slot <= first_slot]
     return [
-        Change(snapshot, first_slot, since, first, removed, moved),
-        Change(snapshot, snapshot.slot, first_slot, rest, [], ()),
+        Change(snapshot=snapshot, slot=first_slot, since=since, added=first, removed=removed, moved=moved),
+        Change(snapshot=snapshot, slot=snapshot.slot, since=first_slot, added=rest, removed=[], moved=()),
     ]
 
 

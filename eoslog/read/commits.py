@@ -109,7 +109,14 @@ class Commit:
 def _plan(topic: str, partition_id: PartitionId, files: Sequence[FileRows]) -> PartitionPlan:
     start, end = int(files[0].batches.base_offset[0]), int(files[-1].batches.end_offset[-1])
     rows = PlannedRows([ListedRows(files)])
-    return PartitionPlan(topic, partition_id.topic_id, partition_id.partition, start, end, rows)
+    return PartitionPlan(
+        topic=topic,
+        topic_id=partition_id.topic_id,
+        partition=partition_id.partition,
+        start_offset=start,
+        end_offset=end,
+        rows=rows,
+    )
 
 
 def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_slot: int | None) -> Iterator[Commit]:

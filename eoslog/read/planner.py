@@ -123,7 +123,14 @@ class ReadPlanner:
             and may_match(batch)
         )
         parts.append(active_rows(active, start, end))
-        return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start, end, PlannedRows(parts))
+        return PartitionPlan(
+            topic=topic,
+            topic_id=partition.id.topic_id,
+            partition=partition.id.partition,
+            start_offset=start,
+            end_offset=end,
+            rows=PlannedRows(parts),
+        )
 
 
 def check_offset(topic: str, partition: Partition, offset: int) -> None:

@@ -48,7 +48,14 @@ class ReadRequest:
         latest = latest_keys(topic) if self.latest_by_key else None
         # A row that does not match may be the newest of its key, so the predicate leaves out no file.
         file_predicate = None if self.latest_by_key else predicate
-        planner = ReadPlanner(indexes, topic.topic, self.isolation, self.as_of, self.control_rows, file_predicate)
+        planner = ReadPlanner(
+            indexes=indexes,
+            topic=topic.topic,
+            isolation=self.isolation,
+            as_of=self.as_of,
+            control_rows=self.control_rows,
+            predicate=file_predicate,
+        )
         return TopicRead(planner, predicate, latest)
 
 

@@ -386,10 +386,17 @@ class _ProgressReport:
 
     def __init__(self, progress: Callable[[Progress], object] | None, plans: Sequence[PartitionPlan]) -> None:
         self._tell = progress
-        self._so_far = Progress(0, None, 0, None, 0, None)
+        self._so_far = Progress(rows=0, total_rows=None, bytes=0, total_bytes=None, files=0, total_files=None)
         if progress is not None:
             lengths = [rows.file.length for plan in plans for rows in plan.rows if rows.file is not None]
-            self._so_far = Progress(0, sum(plan.record_count for plan in plans), 0, sum(lengths), 0, len(lengths))
+            self._so_far = Progress(
+                rows=0,
+                total_rows=sum(plan.record_count for plan in plans),
+                bytes=0,
+                total_bytes=sum(lengths),
+                files=0,
+                total_files=len(lengths),
+            )
 
     def rows_read(self, rows: int) -> None:
         self._report(rows=self._so_far.rows + rows)

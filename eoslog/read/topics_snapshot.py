@@ -104,7 +104,14 @@ def topics_snapshot(
             for topic, partition_ids in _selected(state, wanted)
         )
         oldest_start_ms = min(state.ongoing.values(), default=None)
-        return TopicsSnapshot(state.store_id, slot, state.time_ms, views, oldest_start_ms, wanted == selection)
+        return TopicsSnapshot(
+            store_id=state.store_id,
+            slot=slot,
+            time_ms=state.time_ms,
+            topics=views,
+            oldest_start_ms=oldest_start_ms,
+            is_complete=wanted == selection,
+        )
 
     return store.read(find, refresh=refresh)
 

@@ -241,12 +241,12 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
     if entry.generation > expected or (members == dict(group.members) and not rebalances):
         raise InvalidEntry(f"group {entry.group!r}: the entry changes nothing, or raises the generation without need")
     draft.groups[entry.group] = Group(
-        entry.generation,
-        members,
-        group.offsets,
-        emptied_ms(group, members, draft.time_ms),
-        created_slot(group, draft),
-        _subscribed(group, members, draft.slot),
+        generation=entry.generation,
+        members=members,
+        offsets=group.offsets,
+        empty_since_ms=emptied_ms(group, members, draft.time_ms),
+        created_slot=created_slot(group, draft),
+        subscribed=_subscribed(group, members, draft.slot),
     )
 
 

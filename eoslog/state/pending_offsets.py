@@ -24,7 +24,13 @@ def with_added_offsets(transaction: Transaction, added: Iterable[GroupOffsets], 
     for offsets in added:
         for each in offsets.offsets:
             offset = PendingOffset(
-                offsets.group, each.topic_id, each.partition, each.offset, each.metadata, each.leader_epoch, slot
+                group=offsets.group,
+                topic_id=each.topic_id,
+                partition=each.partition,
+                offset=each.offset,
+                metadata=each.metadata,
+                leader_epoch=each.leader_epoch,
+                slot=slot,
             )
             pending[offset.group_partition] = offset
     return replace(transaction, added_offsets=tuple(sorted(pending.values())))

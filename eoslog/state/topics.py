@@ -99,7 +99,15 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
         raise InvalidTopic(f"topic {entry.topic}: columns need a schema, and Kafka records must not have one")
     check_cleanup_policy(entry.topic, schema, entry.config)
     first = SchemaVersion(1, draft.slot, draft.time_ms)
-    topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot, (first,))
+    topic = Topic(
+        topic=entry.topic,
+        topic_id=entry.topic_id,
+        partitions=entry.partitions,
+        topic_schema=schema,
+        config=entry.config,
+        created_slot=draft.slot,
+        schema_versions=(first,),
+    )
     if any(deletion.prefix == topic.prefix for deletion in draft.pending_deletions):
         raise InvalidTopic(f"topic id {entry.topic_id} belonged to a deleted topic, whose files are pending deletion")
     draft.topic_ids[entry.topic] = entry.topic_id

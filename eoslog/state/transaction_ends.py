@@ -311,7 +311,12 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     if work is not None:
         key = ApplicationVersionKey(entry.transactional_id, work.application_id, work.sink)
         last = LastVersion(
-            work.version, work.query_id, work.starts_anew_after, work.rows, work.content, work.invocation
+            version=work.version,
+            query_id=work.query_id,
+            starts_anew_after=work.starts_anew_after,
+            rows=work.rows,
+            content=work.content,
+            invocation=work.invocation,
         )
         remember_version(draft, key, last)
     last_commit = transaction.last_commit

@@ -138,7 +138,9 @@ class StorePages:
                 lambda state, slot: StoreSummary(self._name, store.url, slot, len(state.topics), len(state.ongoing))
             )
         except EosLogError as error:
-            return StoreSummary(self._name, store.url, None, None, None, str(error))
+            return StoreSummary(
+                name=self._name, url=store.url, slot=None, topics=None, open_transactions=None, problem=str(error)
+            )
 
     def _page(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:

@@ -45,7 +45,14 @@ def _line(state: StoreState, group_id: str, group: Group) -> GroupLine:
         for partition, committed in group.offsets.items()
     ]
     last = max((each.commit_ms for each in group.offsets.values()), default=None)
-    return GroupLine(group_id, state_of(group), len(group.members), len(group.offsets), sum(lags), last)
+    return GroupLine(
+        group_id=group_id,
+        state=state_of(group),
+        members=len(group.members),
+        partitions=len(group.offsets),
+        lag=sum(lags),
+        last_commit_ms=last,
+    )
 
 
 def groups(console: ConsoleStore, query: Query) -> Page:

@@ -34,12 +34,12 @@ def recent_work(operations: Sequence[Operation]) -> RecentWork:
     durations = [each.duration_ms for each in commits if each.duration_ms is not None]
     newest = commits[0] if commits else None
     return RecentWork(
-        None if newest is None else newest.query_name or newest.query_id,
-        None if newest is None else newest.engine,
-        len(commits),
-        sum(each.rows or 0 for each in commits),
-        int(median(durations)) if durations else None,
-        max(durations, default=None),
+        name=None if newest is None else newest.query_name or newest.query_id,
+        engine=None if newest is None else newest.engine,
+        commits=len(commits),
+        rows=sum(each.rows or 0 for each in commits),
+        median_ms=int(median(durations)) if durations else None,
+        longest_ms=max(durations, default=None),
     )
 
 

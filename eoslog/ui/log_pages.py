@@ -46,13 +46,13 @@ def slot_line(record: SlotRecord) -> SlotLine:
     times = [time for entry in record.entries if isinstance(time := entry.get("time_ms"), int)]
     names = list(dict.fromkeys(_names(record.entries)))
     return SlotLine(
-        record.slot,
-        max(times, default=None),
-        names[:_MOST_NAMED],
-        max(0, len(names) - _MOST_NAMED),
-        Counter(str(entry.get("type")) for entry in record.entries),
-        None if record.requests is None else len(record.requests),
-        len(encode_line(record)),
+        slot=record.slot,
+        time_ms=max(times, default=None),
+        by=names[:_MOST_NAMED],
+        more=max(0, len(names) - _MOST_NAMED),
+        entries=Counter(str(entry.get("type")) for entry in record.entries),
+        requests=None if record.requests is None else len(record.requests),
+        bytes=len(encode_line(record)),
     )
 
 

@@ -60,14 +60,14 @@ class CommitRate(NamedTuple):
 def store_totals(state: StoreState) -> StoreTotals:
     """Return the contents of the store, as numbers."""
     return StoreTotals(
-        len(state.topics),
-        len(state.partitions),
-        sum_of([amount_of(partition) for partition in state.partitions.values()]),
-        len(state.groups),
-        len(state.transactions),
-        len(state.ongoing),
-        sum(state.transactions[name].prepared is not None for name in state.ongoing),
-        sum(partition.is_held_back for partition in state.partitions.values()),
+        topics=len(state.topics),
+        partitions=len(state.partitions),
+        amount=sum_of([amount_of(partition) for partition in state.partitions.values()]),
+        groups=len(state.groups),
+        transactional_ids=len(state.transactions),
+        open_transactions=len(state.ongoing),
+        prepared_transactions=sum(state.transactions[name].prepared is not None for name in state.ongoing),
+        held_back=sum(partition.is_held_back for partition in state.partitions.values()),
     )
 
 

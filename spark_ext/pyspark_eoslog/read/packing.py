@@ -47,7 +47,14 @@ class Piece:
 
 def piece_of(topic: Topic, plan: PartitionPlan, read: TopicRead) -> Piece:
     """Return the piece that reads a plan of one topic-partition."""
-    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.rows), read.predicate, read.latest)
+    return Piece(
+        topic=topic.topic,
+        partition=plan.partition,
+        stored=topic.topic_schema.arrow,
+        files=tuple(plan.rows),
+        predicate=read.predicate,
+        latest=read.latest,
+    )
 
 
 class _Run(NamedTuple):

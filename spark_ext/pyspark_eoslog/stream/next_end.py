@@ -118,6 +118,7 @@ class NextEnd:
         self,
         begin: StreamOffsets,
         newest: StreamOffsets,
+        *,
         snapshot: TopicsSnapshot,
         indexes: SegmentIndexes,
         limits: Limits,

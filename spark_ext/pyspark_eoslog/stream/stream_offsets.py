@@ -90,12 +90,12 @@ class StreamOffsets:
             }
             slot = value.get("slot")
             return cls(
-                _text(value["store_id"]),
-                {topic: _text(partitions[_TOPIC_ID]) for topic, partitions in topics.items()},
-                offsets,
-                None if slot is None else _number(slot),
-                value.get("initial") is True,
-                Began.of(value["began"]) if "began" in value else Began(),
+                store_id=_text(value["store_id"]),
+                topic_ids={topic: _text(partitions[_TOPIC_ID]) for topic, partitions in topics.items()},
+                offsets=offsets,
+                slot=None if slot is None else _number(slot),
+                is_initial=value.get("initial") is True,
+                began=Began.of(value["began"]) if "began" in value else Began(),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             shown = ascii(value) if len(ascii(value)) <= _LONGEST_SHOWN else f"{ascii(value)[:_LONGEST_SHOWN]}..."

@@ -197,7 +197,14 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             snapshot = self._follower.newest()
             newest = self._newest = visible_offsets(snapshot, self._options.isolation)
-        end = self._next_end.after(begin, newest, snapshot, self._follower.store.indexes, limits, self._follower.exists)
+        end = self._next_end.after(
+            begin,
+            newest,
+            snapshot=snapshot,
+            indexes=self._follower.store.indexes,
+            limits=limits,
+            exists=self._follower.exists,
+        )
         if self._loss.fails:
             self._follower.check_named()
         check_joined_columns(snapshot, begin, end, schema=self._schema, options=self._options)

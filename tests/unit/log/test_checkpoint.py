@@ -161,10 +161,10 @@ def test_a_checkpoint_that_shares_parts_with_one_that_was_replaced_is_refused() 
         log.store,
         environment(log),
         log.machine,
-        state,
-        log.replica.slot,
-        log.replica.append_id,
-        log.replica.checkpoint_root,
+        state=state,
+        slot=log.replica.slot,
+        append_id=log.replica.append_id,
+        shared=log.replica.checkpoint_root,
     )
     entry = CheckpointEntry(reference=reference, upload_ms=world.now_ms, shares_with=1)
     with pytest.raises(InvalidEntry, match="replaced"):
@@ -254,7 +254,9 @@ def test_every_reader_agrees_however_checkpoints_of_several_processes_overlap(da
 def finish(
     world: World, log: Log[Ledger], state: Ledger, slot: int, append_id: str, shared: CheckpointRoot | None
 ) -> None:
-    reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, append_id, shared)
+    reference, root = write_checkpoint(
+        log.store, environment(log), log.machine, state=state, slot=slot, append_id=append_id, shared=shared
+    )
     proposal = Proposal(OwnCheckpoint(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
     try:
         log.appender.append(proposal)

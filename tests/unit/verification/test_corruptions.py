@@ -203,7 +203,15 @@ def forge_checkpoint(store: Store) -> str:
     log = fresh(store)
     state, slot, append_id = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.append_id))
     state.horizon_ms += 1
-    reference, _ = write_checkpoint(store.object_store, store.environment, log.machine, state, slot, append_id, None)
+    reference, _ = write_checkpoint(
+        store.object_store,
+        store.environment,
+        log.machine,
+        state=state,
+        slot=slot,
+        append_id=append_id,
+        shared=None,
+    )
     entry = CheckpointEntry(reference=reference, upload_ms=store.now_ms())
     append_record(store, [entry.model_dump(exclude_none=True)])
     return reference.path
@@ -548,7 +556,13 @@ def test_a_record_naming_a_checkpoint_not_written_before_is_found(store: Store, 
     log = fresh(store)
     state, slot, append_id = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.append_id))
     forged, _ = write_checkpoint(
-        store.object_store, store.environment, log.machine, state, slot + ahead, append_id, None
+        store.object_store,
+        store.environment,
+        log.machine,
+        state=state,
+        slot=slot + ahead,
+        append_id=append_id,
+        shared=None,
     )
     for _ in range(2):
         append_record(store, [])

@@ -111,15 +111,15 @@ class Invocation:
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 
-def _kept(context: click.Context, parameter: click.Parameter, value: object) -> None:
+def _keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
     """Put the value of a global option into the invocation. The option may stand before or after the command's name."""
     invocation = context.ensure_object(Invocation)
     if value:
         setattr(invocation, str(parameter.name), value)
 
 
-def _logged(context: click.Context, parameter: click.Parameter, value: int) -> None:
-    """Log to standard error until the command ends."""
+def _log_to_stderr(context: click.Context, parameter: click.Parameter, value: int) -> None:
+    """Log to standard error until the command ends, because of ``--verbose``."""
     invocation = context.ensure_object(Invocation)
     invocation.verbosity += value
     if not value or context.resilient_parsing:
@@ -151,7 +151,7 @@ class _SafeFormatter(logging.Formatter):
 
 
 def _global(*names: str, **options: Any) -> click.Option:
-    return click.Option(names, callback=_kept, expose_value=False, **options)
+    return click.Option(names, callback=_keep, expose_value=False, **options)
 
 
 _URL_HELP = "The store: a local path, or an s3://, gs://, abfss:// or az:// URL.  [env: EOSLOG_STORE]"
@@ -163,7 +163,7 @@ GLOBAL_OPTIONS: list[click.Parameter] = [
     click.Option(
         ["-v", "--verbose", "verbosity"],
         count=True,
-        callback=_logged,
+        callback=_log_to_stderr,
         expose_value=False,
         help="Log to standard error; twice: also each request.",
     ),

@@ -24,6 +24,19 @@ from eoslog.state.pending_offsets import drop_pending_offsets, pending_by_group,
 from eoslog.state.producer_ids import forget_producer_ids
 from eoslog.state.store_state import Group, IdempotentProducer, StoreState, Transaction, TransactionState
 
+STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
+DELETED_FILE_RETENTION_MS = 24 * 3600 * 1000
+TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
+PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+NEVER = -1
+"""The time that turns an expiry off."""
+_MOST_EXPIRED = 10_000
+"""One record deletes at most this many ids of each kind, and this many groups."""
+_MOST_OFFSETS_EXPIRED = 100_000
+"""One record deletes at most this many offsets."""
+_EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
 
 def known_offsets(state: StoreState | Draft, group_id: str, partition_ids: Iterable[PartitionId]) -> set[PartitionId]:
     """Return the given partitions for which a group has an offset, or may get one.
@@ -151,18 +164,6 @@ def expire_offsets(draft: Draft, expired: ExpiredGroup, pending: Collection[Part
 def _is_in_use(state: StoreState | Draft, group: Group, partition_id: PartitionId) -> bool:
     topic = state.topics.get(partition_id.topic_id)
     return topic is not None and may_subscribe(group, topic.topic)
-
-
-STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
-DELETED_FILE_RETENTION_MS = 24 * 3600 * 1000
-TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
-PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
-OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
-NEVER = -1
-_MOST_EXPIRED = 10_000
-"""The limits for one record: of each kind of ids, and of groups."""
-_MOST_OFFSETS_EXPIRED = 100_000
-_EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 def move_horizon(draft: Draft, entry: HorizonMoved) -> None:

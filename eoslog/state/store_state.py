@@ -30,8 +30,9 @@ class LogPosition(NamedTuple):
 
 
 class TransactionState(IntEnum):
-    """Kafka's states (``TransactionState.java``). A slot passes through PREPARE_* and never ends in it. DEAD is never
-    stored.
+    """Kafka's states (``TransactionState.java``).
+
+    A slot passes through PREPARE_* and never ends in it. DEAD is never stored.
     """
 
     EMPTY = 0
@@ -185,8 +186,9 @@ class Transaction:
 
     @property
     def open_producer_id(self) -> int:
-        """The producer id of the open transaction's rows. A prepared
-        transaction keeps it, even if its holder gets another id.
+        """The producer id of the open transaction's rows.
+
+        A prepared transaction keeps it, even if its holder gets another id.
         """
         return self.producer_id if self.prepared is None else self.prepared.producer_id
 

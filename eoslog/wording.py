@@ -90,8 +90,8 @@ def unknown(
     """
     names = list(known)
     like = nearest(name.removeprefix(prefix), [each.removeprefix(prefix) for each in names])
-    hint = f"did you mean {quoted(prefix + like)}? Valid are" if like is not None else "valid are"
-    return f"{subject} is unknown; {hint} {', '.join(names if listed is None else listed)}"
+    hint = f"Did you mean {quoted(prefix + like)}? Valid are" if like is not None else "Valid are"
+    return f"{subject} is unknown. {hint} {', '.join(names if listed is None else listed)}"
 
 
 def without_code(error: Exception | str) -> str:

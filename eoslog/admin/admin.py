@@ -339,7 +339,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         store = self._store
         if topic is not None and not self.describe_topic(topic).config.is_compacted:
-            raise InvalidTopic(f"topic {topic} is not compacted; set its cleanup_policy to compact")
+            raise InvalidTopic(f"topic {topic} is not compacted. Set its cleanup_policy to compact")
         store.describe()
         if now:
             seal_now(store, self._compacted_topics() if topic is None else [topic])
@@ -542,7 +542,7 @@ def _topic_schema(topic: str, given: GivenSchema | None, key: tuple[str, ...], s
     if given is None:
         if key:
             raise InvalidTopic(
-                f"topic {topic}: Kafka records are partitioned by their key; give a schema to name columns"
+                f"topic {topic}: Kafka records are partitioned by their key. Give a schema to name columns"
             )
         return TopicSchema(kind="records")
     found = arrow_columns(topic, given)

@@ -528,7 +528,7 @@ class GroupAdministration:
         except CommitStateUnknown as unknown:
             raise CommitStateUnknown(
                 f"{self._store.url}: the offsets of group {group_id} may have been reset, or may be reset later. Call "
-                "Store.resolve(error) when the store answers again; do not repeat a relative reset before",
+                "Store.resolve(error) when the store answers again. Do not repeat a relative reset before",
                 slot=unknown.slot,
                 append_id=unknown.append_id,
             ) from unknown

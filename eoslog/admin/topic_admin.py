@@ -311,7 +311,7 @@ def _wanted_offset(topic: Topic, partition: Partition, offset: object) -> int:
         raise InvalidRequest(f"partition {named}: the offset must be an integer, not {quoted(offset)}")
     if "delete" not in topic.config.cleanup_policy:
         raise InvalidRequest(
-            f"topic {topic.topic} is compacted, so its records are deleted by tombstones; set its cleanup_policy to "
+            f"topic {topic.topic} is compacted, so its records are deleted by tombstones. Set its cleanup_policy to "
             "'compact,delete' to delete records by offset"
         )
     if offset == ALL_DECIDED:

@@ -181,7 +181,7 @@ def _local_lines(path: Path) -> Iterator[Line]:
     elif name.endswith((".index.parquet", ".txnindex", ".snapshot")):
         yield from _index_lines(name, path.read_bytes())
     else:
-        raise InvalidRequest(f"{name}: no file of a store has such a name; known are {_KNOWN}")
+        raise InvalidRequest(f"{name}: no file of a store has such a name. Known are {_KNOWN}")
 
 
 def _json_lines(body: bytes, name: str) -> Iterator[Line]:

@@ -376,7 +376,7 @@ class AssignedPartitions:
             return first_position
         if self._reset_policy == "none":
             raise NoOffsetForPartition(
-                f"group {self._group_id!r} has no committed offset for {key.topic}-{key.partition}; call seek(), or "
+                f"group {self._group_id!r} has no committed offset for {key.topic}-{key.partition}. Call seek(), or "
                 "set auto_offset_reset"
             )
         # "latest" passes over the rows from before the subscription. A partition that was added later has no such rows.

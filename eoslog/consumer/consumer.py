@@ -178,7 +178,7 @@ class Consumer:
             )
         self._isolation = IsolationLevel.of(isolation_level)
         if self._isolation is IsolationLevel.SNAPSHOT:
-            raise InvalidOption("a consumer cannot read with isolation level 'snapshot'; use store.scan(), or Spark")
+            raise InvalidOption("a consumer cannot read with isolation level 'snapshot'. Use store.scan(), or Spark")
         reset_policy = parse_reset_policy(auto_offset_reset)
         if group_id is not None:
             check_id("group id", group_id)
@@ -577,7 +577,7 @@ class Consumer:
         for partition, fetch in fetches.items():
             if fetch.position is None:
                 raise UnstableOffsetCommit(
-                    f"an open transaction may still set the group's offset of {_name_of(partition)}; try again later"
+                    f"an open transaction may still set the group's offset of {_name_of(partition)}. Try again later"
                 )
             found[partition] = fetch.position
         return found

@@ -90,7 +90,7 @@ class Deserializers(NamedTuple):
                 raise
             raise RecordDeserializationFailed(
                 f"topic {record.topic}, partition {record.partition}, offset {record.offset}: the {part} deserializer "
-                f"raised {type(error).__name__}: {error}. The position stays there; seek to offset {record.offset + 1} "
+                f"raised {type(error).__name__}: {error}. The position stays there. Seek to offset {record.offset + 1} "
                 "to pass over the record",
                 topic=record.topic,
                 partition=record.partition,

@@ -139,7 +139,7 @@ class OffsetCommits:
                 if partition.id in pending:
                     raise UnstableOffsetCommit(
                         f"an open transaction may still set the offset of group {group_id!r} for "
-                        f"{each.topic}-{each.partition}; ask again when it has ended"
+                        f"{each.topic}-{each.partition}. Ask again when it has ended"
                     )
                 known = committed_offset(state, group_id, partition.id)
                 found[each] = OffsetAndMetadata(known.offset, known.metadata, known.leader_epoch) if known else None

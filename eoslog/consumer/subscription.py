@@ -152,7 +152,7 @@ class Membership:
                 )
         if self._fenced:
             raise FencedInstanceId(
-                f"another consumer has joined group {self._group_id!r} as {self.group_instance_id!r} since; close this "
+                f"another consumer has joined group {self._group_id!r} as {self.group_instance_id!r} since. Close this "
                 "one"
             )
 

@@ -81,7 +81,7 @@ def _struct(value: dict[str, Any], fields: Iterable[Any], prefix: str) -> dict[s
     names = [field.name for field in fields]
     for name in value:
         if name not in names:
-            raise SchemaMismatch(f"column {prefix + name!r} is not in the topic; there are {', '.join(names)}")
+            raise SchemaMismatch(f"column {prefix + name!r} is not in the topic. Its columns are {', '.join(names)}")
     return {field.name: _from_json(value.get(field.name), field.type, prefix + field.name) for field in fields}
 
 
@@ -146,7 +146,7 @@ def _converted(value: Any, kind: Any, path: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON; write it as text")
+    raise ValueError(f"{name} is not JSON. Write it as text")
 
 
 def _found(value: Any) -> str:

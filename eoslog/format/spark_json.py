@@ -132,7 +132,7 @@ def _parsed(text: str) -> dict[str, Any]:
             return value
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise InvalidRequest("spark_schema is not a schema in Spark's JSON; give the result of StructType.json()")
+    raise InvalidRequest("spark_schema is not a schema in Spark's JSON. Give the result of StructType.json()")
 
 
 def _is_type(value: Any) -> bool:
@@ -154,7 +154,7 @@ def _is_type(value: Any) -> bool:
 
 def _arrow_field(described: dict[str, Any], path: str) -> pa.Field[Any]:
     if not is_text(described["name"]):
-        raise UnsupportedSchema(f"column {quoted(path)}: the name is not text in UTF-8; rename the column")
+        raise UnsupportedSchema(f"column {quoted(path)}: the name is not text in UTF-8. Rename the column")
     metadata = {name: value for name, value in (described.get("metadata") or {}).items() if name != _COLLATIONS}
     field = _field(described["name"], described["type"], path, nullable=described.get("nullable", True))
     return field.with_metadata({_METADATA: json.dumps(metadata)}) if metadata else field
@@ -204,7 +204,7 @@ def _type_without_parts(name: str, path: str) -> pa.DataType:
     if _GEOSPATIAL.fullmatch(name):
         # Spark would pass the value as an ordinary struct.
         raise UnsupportedSchema(
-            f"column {quoted(path)}: type {name} cannot be stored; store its bytes, st_asbinary(...), and its SRID, "
+            f"column {quoted(path)}: type {name} cannot be stored. Store its bytes, st_asbinary(...), and its SRID, "
             "st_srid(...)"
         )
     raise _refused(name, path)

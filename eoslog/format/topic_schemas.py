@@ -116,7 +116,7 @@ def check_storable(schema: pa.Schema) -> None:
     for name in schema.names:
         if name.lower() in RESERVED_NAMES:
             raise UnsupportedSchema(
-                f"column {quoted(name)}: this name is reserved for a column that a read adds; rename the column"
+                f"column {quoted(name)}: this name is reserved for a column that a read adds. Rename the column"
             )
     check_names(schema.names, "columns")
     for field in schema:
@@ -146,8 +146,8 @@ def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     for name in table.schema.names:
         if schema.get_field_index(name) < 0:
             like = next((other for other in schema.names if other.lower() == name.lower()), None)
-            hint = f"did you mean {like!r}?" if like else f"it has {', '.join(schema.names)}"
-            raise SchemaMismatch(f"column {quoted(name)} ({table.schema.field(name).type}) is not in the topic; {hint}")
+            hint = f"Did you mean {like!r}?" if like else f"Its columns are: {', '.join(schema.names)}"
+            raise SchemaMismatch(f"column {quoted(name)} ({table.schema.field(name).type}) is not in the topic. {hint}")
         if table.schema.names.count(name) > 1:
             raise SchemaMismatch(f"column {quoted(name)} is given more than once")
     columns: list[pa.ChunkedArray[Any]] = []
@@ -364,8 +364,8 @@ def _merged_type(current: Any, rows: Any, path: str) -> Any:
         return with_parts(current, [*(field for _, field in key), part.with_type(merged)])
     if not widens(rows, current):
         raise SchemaMismatch(
-            f"column {path!r} is {current} in the topic and {rows} in the rows: the type of a column never changes; "
-            "cast the rows, or give the column another name"
+            f"column {path!r} is {current} in the topic and {rows} in the rows: the type of a column never changes. "
+            "Cast the rows, or give the column another name"
         )
     return current
 

@@ -141,7 +141,7 @@ def decode_root(body: bytes, name: str) -> CheckpointRoot:
     except ValidationError as error:
         raise CorruptRecord(f"checkpoint {name} is malformed: {first_problem(error)}") from None
     if root.format > FORMAT_VERSION:
-        raise UnsupportedFormat(f"checkpoint {name} has format version {root.format}; upgrade eoslog")
+        raise UnsupportedFormat(f"checkpoint {name} has format version {root.format}. Upgrade eoslog")
     return root
 
 

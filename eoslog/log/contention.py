@@ -64,7 +64,7 @@ class AppendErrors:
             return error if isinstance(error, Exception) else self._conditional_append.unknown(*proposal.in_flight)
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
             return StoreUnavailable(
-                f"{self._url}: the record before this one was not settled. Nothing was appended; try again"
+                f"{self._url}: the record before this one was not settled. Nothing was appended. Try again"
             )
         return error
 

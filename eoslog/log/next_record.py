@@ -146,7 +146,7 @@ class RecordMaker(Generic[S]):
             with replica.lock:
                 if replica.invalid is not None:
                     raise CorruptRecord(
-                        f"{self._store.url}: {replica.invalid}. Nothing more is appended; run eoslog verify"
+                        f"{self._store.url}: {replica.invalid}. Nothing more is appended. Run eoslog verify"
                     )
                 if replica.is_open or pending[0].creates_log:
                     return self._made(pending, limits, append_id)

@@ -320,7 +320,7 @@ class Replica(LogState[S]):
             )
         raise StoreUnavailable(
             f"{self.store.url}: reading the log took longer than half the retention of slots "
-            f"({self.config.slot_retention_ms} ms); try again"
+            f"({self.config.slot_retention_ms} ms). Try again"
         )
 
     def _open_once(self, replaced: _Replaced | None) -> None:

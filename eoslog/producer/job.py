@@ -296,7 +296,7 @@ class _CheckReplay:
         """
         self.job.check_application_version(draft)
         raise IllegalState(
-            f"job {self.job.job_id}: another run has committed since, so nothing was committed; run this job again"
+            f"job {self.job.job_id}: another run has committed since, so nothing was committed. Run this job again"
         )
 
 

@@ -708,7 +708,7 @@ class Producer:
     def _application_version(self, application_id: str | None, version: int | None) -> ApplicationVersion | None:
         """Return the application version to commit; None if the caller gave none."""
         if version is None and application_id is not None:
-            raise InvalidRequest(f"application_id {quoted(application_id)} is given without a version; give both")
+            raise InvalidRequest(f"application_id {quoted(application_id)} is given without a version. Give both")
         if version is not None and (type(version) is not int or not 0 <= version < 2**63):
             raise InvalidRequest(f"version {quoted(version)} is invalid; it must be a whole number, 0 or more")
         work = None
@@ -717,10 +717,10 @@ class Producer:
             check_id("application id", named)
             work = ApplicationVersion(application_id=named, sink="*", version=version)
         if work is not None and self._requests.prepared is not None:
-            raise IllegalState("a prepared transaction takes no version; commit it without one")
+            raise IllegalState("a prepared transaction takes no version. Commit it without one")
         if self._committing not in (None, (work,)):
             raise IllegalState(
-                "the unanswered commit had another application id or version; repeat it with the same ones"
+                "the unanswered commit had another application id or version. Repeat it with the same ones"
             )
         return work
 

@@ -135,8 +135,8 @@ class ProducerCalls:
         began_ms = self.environment.monotonic_ms()
         if not self.exclusive.enter(call, timeout_ms):
             raise RequestTimedOut(
-                f"{call.name}: timed out after {timeout_ms} ms waiting for another call of this producer; "
-                "repeat this one"
+                f"{call.name}: timed out after {timeout_ms} ms waiting for another call of this producer. "
+                "Repeat this one"
             )
         self.begin(call, timeout_ms, began_ms)
 

@@ -206,7 +206,7 @@ def _lack_key(rows: pa.Table, key_columns: Sequence[str]) -> bool:
 
 
 def _without_key(topic: Topic) -> InvalidRecord:
-    return InvalidRecord(f"topic {topic.topic} is compacted, and a row has no key; give every row a key")
+    return InvalidRecord(f"topic {topic.topic} is compacted, and a row has no key. Give every row a key")
 
 
 def _with_explicit(topic: Topic, partition_ids: npt.NDArray[np.int32], explicit: Any) -> npt.NDArray[np.int32]:

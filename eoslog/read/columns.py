@@ -103,6 +103,6 @@ def choose_columns(topic: Topic, names: Sequence[str]) -> pa.Schema:
     for name in names:
         if name not in available.names:
             raise InvalidOption(
-                f"topic {topic.topic} has no column {quoted(name)}; its columns are: {', '.join(available.names)}"
+                f"topic {topic.topic} has no column {quoted(name)}. Its columns are: {', '.join(available.names)}"
             )
     return pa.schema([available.field(name) for name in names])

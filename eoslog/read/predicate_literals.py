@@ -99,7 +99,7 @@ def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condit
     value, is_exact = _converted(literal, column.type)
     if kind_of(column.type) == "integer" and _within(value, pa.int64()):
         # Spark takes such a comparison for true even if the column is null.
-        raise CannotCompare(f"{literal.text} is outside the range of integers; omit the comparison")
+        raise CannotCompare(f"{literal.text} is outside the range of integers. Omit the comparison")
     beyond = _within(value, column.type)
     if beyond:
         never = OneOf(column.name, ())

@@ -72,10 +72,10 @@ class _Compiler:
         except SqlglotError as error:
             first = (getattr(error, "errors", None) or [{}])[0]
             near = f" near {quoted(first['highlight'])}" if first.get("highlight") else ""
-            raise InvalidOption(f"predicate {quoted(text)} cannot be parsed{near}; supported are {SUPPORTED}") from None
+            raise InvalidOption(f"predicate {quoted(text)} cannot be parsed{near}. Supported are {SUPPORTED}") from None
         found = statements[0] if len(statements) == 1 else None
         if not isinstance(found, exp.Paren):
-            raise InvalidOption(f"predicate {quoted(text)} is not one condition; supported are {SUPPORTED}")
+            raise InvalidOption(f"predicate {quoted(text)} is not one condition. Supported are {SUPPORTED}")
         return found
 
     def _condition(self, node: Any) -> Condition:
@@ -226,7 +226,7 @@ class _Compiler:
         name = given if given in self._available.names else self._by_lower_name.get(given.lower())
         if name is None:
             raise InvalidOption(
-                f"predicate {quoted(self._text)}: topic {self._topic.topic} has no column {quoted(given)}; its "
+                f"predicate {quoted(self._text)}: topic {self._topic.topic} has no column {quoted(given)}. Its "
                 f"columns are: {', '.join(self._available.names)}"
             )
         return self._used.setdefault(name, self._available.field(name))
@@ -246,7 +246,7 @@ class _Compiler:
         if isinstance(node, exp.Cast):
             return self._cast(node)
         if isinstance(node, exp.Concat):
-            self._refuse(node, "adjacent texts; write a quote within a text as \\'")
+            self._refuse(node, "adjacent texts. Write a quote within a text as \\'")
         if not isinstance(node, exp.Literal):
             self._refuse(node, "a column is compared with a literal")
         self._only(node, "this", "is_string")
@@ -274,7 +274,7 @@ class _Compiler:
         elif literal is not None and target is exp.DType.BIGINT and literal.text.isdecimal():
             kind = literal.kind
         if literal is None or kind is None:
-            self._refuse(node, "this cast is unknown; write a literal of the column's own type")
+            self._refuse(node, "this cast is unknown. Write a literal of the column's own type")
         return Literal(kind, literal.text)
 
     def _compared(self, column: pa.Field[Any], node: Any, compare: Callable[[], Condition]) -> Condition:
@@ -296,7 +296,7 @@ class _Compiler:
     def _refuse(self, node: Any, reason: str = "") -> NoReturn:
         why = f": {reason}" if reason else ""
         raise InvalidOption(
-            f"predicate {quoted(self._text)}: {self._sql(node)} is not supported{why}; supported are {SUPPORTED}"
+            f"predicate {quoted(self._text)}: {self._sql(node)} is not supported{why}. Supported are {SUPPORTED}"
         )
 
     def _sql(self, node: Any) -> str:

@@ -16,7 +16,7 @@ from eoslog.state.store_state import Topic
 from eoslog.wording import quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WITH_ZONE = "give a datetime with a time zone, as 2026-01-31T12:00:00Z, or milliseconds since the epoch"
+_WITH_ZONE = "Give a datetime with a time zone, such as 2026-01-31T12:00:00Z, or milliseconds since the epoch"
 
 
 class AsOf(NamedTuple):
@@ -41,14 +41,14 @@ def timestamp_ms(timestamp: datetime | int | str) -> int:
         try:
             offset = timestamp.utcoffset()
         except ValueError:  # pandas' NaT is a datetime
-            raise InvalidOption(f"timestamp {quoted(timestamp)} is not a point in time; {_WITH_ZONE}") from None
+            raise InvalidOption(f"timestamp {quoted(timestamp)} is not a point in time. {_WITH_ZONE}") from None
         if offset is None:
-            raise InvalidOption(f"timestamp {timestamp.isoformat()} has no time zone; {_WITH_ZONE}")
+            raise InvalidOption(f"timestamp {timestamp.isoformat()} has no time zone. {_WITH_ZONE}")
         timestamp = (timestamp - _EPOCH) // timedelta(milliseconds=1)
     if not is_whole_number(timestamp):
-        raise InvalidOption(f"timestamp {quoted(timestamp)} is not a point in time; {_WITH_ZONE}")
+        raise InvalidOption(f"timestamp {quoted(timestamp)} is not a point in time. {_WITH_ZONE}")
     if timestamp < 0:
-        raise InvalidOption(f"timestamp {timestamp} lies before 1970; {_WITH_ZONE}")
+        raise InvalidOption(f"timestamp {timestamp} lies before 1970. {_WITH_ZONE}")
     return timestamp
 
 
@@ -57,7 +57,7 @@ def _parsed(text: str) -> datetime | int:
     try:
         return int(text) if text.isascii() and text.isdecimal() else datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidOption(f"timestamp {quoted(text)} is not a point in time; {_WITH_ZONE}") from None
+        raise InvalidOption(f"timestamp {quoted(text)} is not a point in time. {_WITH_ZONE}") from None
 
 
 def iso_time(time_ms: int) -> str:

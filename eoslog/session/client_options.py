@@ -199,7 +199,7 @@ def _unknown(client: str, name: str, names: Collection[str], kafka: KafkaConfig 
         elif key in kafka.fixed or key in kafka.refused or kafka.is_ignored(key):
             return InvalidOption(f"option {quoted(name)} of {client} is Kafka's: give it in config={{{key!r}: …}}")
     subject = f"option {quoted(name)} of {client}"
-    return InvalidOption(f"{subject} is unknown; use {own}" if own in names else unknown(subject, name, names))
+    return InvalidOption(f"{subject} is unknown. Use {own}" if own in names else unknown(subject, name, names))
 
 
 @cache
@@ -249,8 +249,8 @@ PRODUCER_CONFIG = KafkaConfig(
     },
     ignored_prefixes=_BROKER_PREFIXES,
 )
-_STORED_OFFSETS = "positions move as records are returned; give commit() the offsets to commit"
-_NO_EOF = "poll() returns an empty list at the end; compare position() with end_offsets()"
+_STORED_OFFSETS = "positions move as records are returned. Give commit() the offsets to commit"
+_NO_EOF = "poll() returns an empty list at the end. Compare position() with end_offsets()"
 
 CONSUMER_CONFIG = KafkaConfig(
     client="a consumer",

@@ -100,7 +100,7 @@ def find_description(store: ObjectStore) -> StoreDescription | None:
 
 def no_store(store: ObjectStore) -> NotAStore:
     """Return the error that no store is here. It says what is here instead, for which it lists objects."""
-    return NotAStore(f"there is no eoslog store at {shown_url(store.url)}; {_remedy(store)}")
+    return NotAStore(f"there is no eoslog store at {shown_url(store.url)}. {_remedy(store)}")
 
 
 def _remedy(store: ObjectStore) -> str:
@@ -109,15 +109,15 @@ def _remedy(store: ObjectStore) -> str:
     # The error that there is no store tells more than the error that the objects cannot be listed.
     with suppress(EosLogError):
         if any(store.list(COPY_DIRECTORY, limit=1)):
-            return "this is a copy that was not completed. Run the same eoslog copy again"
+            return "This is a copy that was not completed. Run the same eoslog copy again"
         if store.list_directories(SLOTS):
-            return "its log is there, but eoslog.json is not. Run eoslog verify"
+            return "Its log is there, but eoslog.json is not. Run eoslog verify"
         if any(_OF_TOPIC.match(found.path) for found in store.list("", limit=_MOST_LISTED)):
             return (
-                f"this is the directory of topic {quoted(topic)} in the store {root or '.'}. Give the path of the "
+                f"This is the directory of topic {quoted(topic)} in the store {root or '.'}. Give the path of the "
                 f"store, and name the topic, in Spark with option('topic', {quoted(topic)})"
             )
-    return "check the URL, or create a topic there to create a store"
+    return "Check the URL, or create a topic there to create a store"
 
 
 def shown_url(url: str) -> str:

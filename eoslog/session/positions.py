@@ -76,7 +76,7 @@ def checked_group(group: str | GroupMetadata) -> GroupMetadata:
         check_id("group instance id", group.group_instance_id)
     if group.generation > 0 and not group.member_id:
         raise InvalidRequest(
-            f"group {group.group_id!r} is given with generation {group.generation} but without a member; give the "
+            f"group {group.group_id!r} is given with generation {group.generation} but without a member. Give the "
             "result of consumer.group_metadata()"
         )
     return group
@@ -115,7 +115,7 @@ def _position(partition: object, given: object) -> OffsetAndMetadata:
         offset, metadata, epoch = OffsetAndMetadata(*fields)
     except TypeError:
         raise InvalidRequest(
-            f"the offset of {shortened(partition)} is {quoted(given)}; give a number or "
+            f"the offset of {shortened(partition)} is {quoted(given)}. Give a number or "
             "OffsetAndMetadata(offset, metadata)"
         ) from None
     if not is_whole_number(offset) or offset < 0:

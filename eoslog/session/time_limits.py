@@ -114,6 +114,6 @@ class TimeLimits:
 
     def _timed_out(self, error: RetriableError) -> RequestTimedOut:
         return RequestTimedOut(
-            f"{self._call} was not done within {self._call_timeout_ms} ms; repeat this call and no other. The last "
+            f"{self._call} was not done within {self._call_timeout_ms} ms. Repeat this call and no other. The last "
             f"error: {error}"
         )

@@ -32,4 +32,4 @@ class AzureOptions(HttpOptions):
         self.check_one_of("account_key", "sas_token", "token", "client_id", "anon", "credentials")
         is_principal = (self.tenant_id is not None, self.client_secret is not None)
         if any(is_principal) and not (all(is_principal) and self.client_id is not None):
-            raise InvalidOption("tenant_id, client_id and client_secret belong together; give all of them.")
+            raise InvalidOption("tenant_id, client_id and client_secret belong together. Give all of them.")

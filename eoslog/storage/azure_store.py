@@ -34,8 +34,8 @@ _HINTS = {
     "AuthorizationPermissionMismatch": _CHECK_THE_ROLE,
     "InsufficientAccountPermissions": _CHECK_THE_ROLE,
     "InvalidAuthenticationInfo": "renew the credentials, or check the option token",
-    "KeyBasedAuthenticationNotPermitted": "the account takes no keys; use an identity",
-    "NoAuthenticationInformation": "the container is not public; leave anon out",
+    "KeyBasedAuthenticationNotPermitted": "the account takes no keys. Use an identity",
+    "NoAuthenticationInformation": "the container is not public. Leave anon out",
 }
 
 
@@ -126,15 +126,15 @@ class AzureStore(HttpStore):
         status, code = answer.status, answer.code
         if code in _NO_CONTAINER or (status == 404 and request.kind in ("PUT", "LIST")):
             return NotAStore(
-                f"Container {self._container!r} does not exist; create it, or correct the URL or endpoint_url."
+                f"Container {self._container!r} does not exist. Create it, or correct the URL or endpoint_url."
             )
         if status == 404:
             return ObjectNotFound(path)
         is_transient = status in (408, 409, 429) or (status >= 500 and status != 501) or status < 300
         if is_transient and code not in _PERMANENT_CONFLICTS:
-            return StoreUnavailable(f"{self.url}: {path!r} was answered {answer}; try again.")
+            return StoreUnavailable(f"{self.url}: {path!r} was answered {answer}. Try again.")
         hint = _HINTS.get(code, "check credentials, permissions and options")
-        return StoreAccessDenied(f"{self.url}: {request.operation} of {path!r} was refused with {answer}; {hint}.")
+        return StoreAccessDenied(f"{self.url}: {request.operation} of {path!r} was refused with {answer}: {hint}.")
 
 
 def _is_directory(blob: Element, properties: Element) -> bool:

@@ -186,7 +186,7 @@ class AzureTransport:
             secret = b64decode(key, validate=True)
         except NotBase64 as error:
             raise StoreAccessDenied(
-                f"{self._url}: the account's key is not in base64; copy it again, with all characters."
+                f"{self._url}: the account's key is not in base64. Copy it again, with all characters."
             ) from error
         found = b64encode(digest(secret, "\n".join(signed).encode(), sha256)).decode()
         return f"SharedKey {self._account.name}:{found}"
@@ -233,7 +233,7 @@ class AzureTransport:
             )
             if isinstance(error, exceptions.AzureError) and not is_refused:
                 raise StoreUnavailable(
-                    f"{self._url}: Azure gave no access token ({type(error).__name__}); try again."
+                    f"{self._url}: Azure gave no access token ({type(error).__name__}). Try again."
                 ) from error
             raise StoreAccessDenied(
                 f"{self._url}: there are no credentials ({type(error).__name__}). Azure Blob Storage takes these: an "

@@ -85,14 +85,14 @@ class GcsStore(HttpStore):
         status, code = answer.status, answer.code
         # Without this bucket nothing can be put or listed. A GET or a DELETE may also miss only its object.
         if code == "NoSuchBucket" or (status == 404 and request.kind in ("PUT", "LIST")):
-            return NotAStore(f"Bucket {self._bucket!r} does not exist; create it, or correct the URL or endpoint_url.")
+            return NotAStore(f"Bucket {self._bucket!r} does not exist. Create it, or correct the URL or endpoint_url.")
         if status == 404:
             return ObjectNotFound(path)
         is_transient = status in (408, 409, 429) or (status >= 500 and status != 501) or status < 300
         if is_transient or code in _TRANSIENT_CODES:
-            return StoreUnavailable(f"{self.url}: {path!r} was answered {answer}; try again.")
+            return StoreUnavailable(f"{self.url}: {path!r} was answered {answer}. Try again.")
         hint = _HINTS.get(status, "check credentials, permissions and options")
-        return StoreAccessDenied(f"{self.url}: {request.operation} of {path!r} was refused with {answer}; {hint}.")
+        return StoreAccessDenied(f"{self.url}: {request.operation} of {path!r} was refused with {answer}: {hint}.")
 
 
 def _created_ms(time: str) -> int:

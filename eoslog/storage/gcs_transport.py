@@ -128,12 +128,12 @@ class GcsTransport:
         except (exceptions.GoogleAuthError, OSError, ValueError) as error:
             if isinstance(error, exceptions.TransportError) or getattr(error, "retryable", False):
                 raise StoreUnavailable(
-                    f"{self._url}: Google gave no access token ({type(error).__name__}); try again."
+                    f"{self._url}: Google gave no access token ({type(error).__name__}). Try again."
                 ) from error
             if self._options.key_file is not None:
                 raise StoreAccessDenied(
                     f"{self._url}: key_file {quoted(self._options.key_file)} gave no access token "
-                    f"({type(error).__name__}); check that this host has the file, and that it is a key of Google's."
+                    f"({type(error).__name__}). Check that this host has the file, and that it is a key of Google's."
                 ) from error
             raise StoreAccessDenied(
                 f"{self._url}: there are no credentials ({type(error).__name__}). Google Cloud Storage takes the "

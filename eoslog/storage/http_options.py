@@ -56,13 +56,13 @@ class HttpOptions:
             check_address("endpoint_url", self.endpoint_url, "give credentials as options")
         if self.credentials is not None and not _FUNCTION.fullmatch(self.credentials):
             # It may be a secret, so the message does not repeat it.
-            raise InvalidOption("credentials names no function; give module:function, which each process can import.")
+            raise InvalidOption("credentials names no function. Give module:function, which each process can import.")
 
     def check_one_of(self, *names: str) -> None:
         """Raise ``InvalidOption`` if more than one of these options gives credentials."""
         given = [name for name in names if getattr(self, name) not in (None, False)]
         if len(given) > 1:
-            raise InvalidOption(f"{given[0]} excludes {given[1]}; leave one of them out.")
+            raise InvalidOption(f"{given[0]} excludes {given[1]}. Leave one of them out.")
 
     @classmethod
     def of(cls: type[_Options], options: Mapping[str, Any]) -> _Options:

@@ -189,7 +189,7 @@ class HttpStore(ObjectStore):
                 f"process. Otherwise check endpoint_url: {error!r}"
             )
         return StoreUnavailable(
-            f"{self.url}: {path!r} got no answer; check {self.naming} and the network, or try again: {error!r}"
+            f"{self.url}: {path!r} got no answer. Check {self.naming} and the network, or try again: {error!r}"
         )
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
@@ -289,8 +289,8 @@ class HttpStore(ObjectStore):
             return outcome
         if answer.status == 501:
             raise PutIfAbsentUnsupported(
-                f"{self.url} answered {answer} to a conditional put, so it cannot hold a store;"
-                " use an object store that supports conditional writes."
+                f"{self.url} answered {answer} to a conditional put, so it cannot hold a store."
+                " Use an object store that supports conditional writes."
             )
         self._check(request, answer, path)
         return PutOutcome.CREATED
@@ -310,7 +310,7 @@ class HttpStore(ObjectStore):
             elif self._get(path, key).body != body:
                 raise StoreAccessDenied(
                     f"{self.url}: {path!r} already exists with other bytes, although its name is new. Nothing was"
-                    " replaced; check that no other program writes here."
+                    " replaced. Check that no other program writes here."
                 )
 
         self._retried(attempt)
@@ -328,7 +328,7 @@ class HttpStore(ObjectStore):
             last_modified_ms = _date_ms(answer.headers.get("last-modified"))
             if last_modified_ms is None or "content-length" not in answer.headers:
                 raise StoreUnavailable(
-                    f"{self.url}: {path!r} came without its length or time, as no {self.service} server answers; check"
+                    f"{self.url}: {path!r} came without its length or time, as no {self.service} server answers. Check"
                     " endpoint_url and the proxies before it."
                 )
             return StoredObject(answer.body, last_modified_ms)
@@ -371,7 +371,7 @@ class HttpStore(ObjectStore):
             yield
         except ValueError as error:
             raise StoreUnavailable(
-                f"{self.url}: {what} came in a form that no {self.service} server sends ({error}); check endpoint_url"
+                f"{self.url}: {what} came in a form that no {self.service} server sends ({error}). Check endpoint_url"
                 " and the proxies before it."
             ) from error
 
@@ -385,7 +385,7 @@ class HttpStore(ObjectStore):
             return answer
         meaning = self._refusal(request, answer, path)
         if request.kind == "PUT" and isinstance(meaning, ObjectNotFound):
-            raise StoreUnavailable(f"{self.url}: the put of {path!r} was answered 404; try again.")
+            raise StoreUnavailable(f"{self.url}: the put of {path!r} was answered 404. Try again.")
         raise meaning
 
     def _send(self, request: Request, path: str) -> Answer:

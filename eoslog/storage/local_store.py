@@ -447,7 +447,7 @@ class LocalStore(ObjectStore):
             if error.errno in _NO_LINKS:
                 raise PutIfAbsentUnsupported(
                     f"{self.url}: the file system makes no hard link for {path!r} ({error.strerror}), so it cannot hold"
-                    " a store; use one that does, such as ext4, XFS or APFS."
+                    " a store. Use one that does, such as ext4, XFS or APFS."
                 ) from error
             raise self._refused_or_unavailable(path, error) from error
         return PutOutcome.CREATED
@@ -461,7 +461,7 @@ class LocalStore(ObjectStore):
         except OSError as error:
             self._not_durable.add(target)
             raise StoreUnavailable(
-                f"{self.url}: {path!r} was written, but may not be durable ({error.strerror}); put it again."
+                f"{self.url}: {path!r} was written, but may not be durable ({error.strerror}). Put it again."
             ) from error
 
     @contextlib.contextmanager
@@ -484,7 +484,7 @@ class LocalStore(ObjectStore):
             if stat.S_ISDIR(status.st_mode):
                 raise ObjectNotFound(path)
             if not stat.S_ISREG(status.st_mode):
-                raise StoreAccessDenied(f"{self.url}: {path!r} is not a plain file; remove it.")
+                raise StoreAccessDenied(f"{self.url}: {path!r} is not a plain file. Remove it.")
             yield descriptor, status
         except OSError as error:
             raise self._refused_or_unavailable(path, error) from error
@@ -514,7 +514,7 @@ class LocalStore(ObjectStore):
 
     def _is_symlink(self, path: str) -> StoreAccessDenied:
         return StoreAccessDenied(
-            f"{self.url}: {path!r} is a symbolic link or lies behind one. A store follows no links; remove it."
+            f"{self.url}: {path!r} is a symbolic link or lies behind one. A store follows no links. Remove it."
         )
 
     def _remove_empty_directories(self, directory: str) -> None:
@@ -529,7 +529,7 @@ class LocalStore(ObjectStore):
         reason = error.strerror or type(error).__name__
         if isinstance(error, NotADirectoryError):
             return StoreAccessDenied(
-                f"{self.url}: there is a file in place of a directory of the store ({reason}); choose another path."
+                f"{self.url}: there is a file in place of a directory of the store ({reason}). Choose another path."
             )
         if error.errno in _NO_SPACE:
             return StorageFull(
@@ -538,9 +538,9 @@ class LocalStore(ObjectStore):
             )
         if error.errno in _REFUSALS:
             return StoreAccessDenied(
-                f"{self.url}: the file system refused {path!r} ({reason}); check the path and permissions."
+                f"{self.url}: the file system refused {path!r} ({reason}). Check the path and permissions."
             )
-        return StoreUnavailable(f"{self.url}: the file system failed on {path!r} ({reason}); try again.")
+        return StoreUnavailable(f"{self.url}: the file system failed on {path!r} ({reason}). Try again.")
 
 
 @dataclass(slots=True)

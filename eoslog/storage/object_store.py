@@ -320,7 +320,7 @@ def check_path(path: str) -> str:
     """Return the path if it is valid for an object; otherwise raise ``InvalidRequest``."""
     parts = path.split("/")
     if "" in parts:
-        raise InvalidRequest(f"Object path {path!r} is absolute or has an empty part; give 'part/part/name'.")
+        raise InvalidRequest(f"Object path {path!r} is absolute or has an empty part. Give 'part/part/name'.")
     _check_parts(path, parts)
     return path
 
@@ -329,7 +329,7 @@ def check_prefix(prefix: str) -> str:
     """Return the prefix if it is valid: empty, or a path whose last part may be incomplete."""
     *parts, _ = prefix.split("/")
     if "" in parts:
-        raise InvalidRequest(f"Prefix {prefix!r} is absolute or has an empty part; give 'part/part/beginning'.")
+        raise InvalidRequest(f"Prefix {prefix!r} is absolute or has an empty part. Give 'part/part/beginning'.")
     _check_parts(prefix, prefix.split("/"))
     return prefix
 
@@ -337,7 +337,7 @@ def check_prefix(prefix: str) -> str:
 def check_directory(prefix: str) -> str:
     """Return the prefix if it names a directory: empty for the root, or ending in ``/``."""
     if prefix and not prefix.endswith("/"):
-        raise InvalidRequest(f"Prefix {prefix!r} does not name a directory; end it in '/'.")
+        raise InvalidRequest(f"Prefix {prefix!r} does not name a directory. End it in '/'.")
     return check_prefix(prefix)
 
 
@@ -349,9 +349,9 @@ def check_range(start: int, length: int) -> None:
 
 def _check_parts(path: str, parts: list[str]) -> None:
     if "." in parts or ".." in parts or parts[0] == TEMPORARY:
-        raise InvalidRequest(f"Path {path!r} has a part '.' or '..', or begins with '{TEMPORARY}'; leave it out.")
+        raise InvalidRequest(f"Path {path!r} has a part '.' or '..', or begins with '{TEMPORARY}'. Leave it out.")
     if "\\" in path or not path.isprintable():
-        raise InvalidRequest(f"Path {path!r} has a control character or a backslash; leave it out.")
+        raise InvalidRequest(f"Path {path!r} has a control character or a backslash. Leave it out.")
     encoded = path.encode()
     if len(encoded) > LONGEST_PATH_BYTES or max(map(len, encoded.split(b"/"))) > _LONGEST_PART_BYTES:
         raise InvalidRequest(

@@ -118,18 +118,18 @@ def _bucket_of(rest: str, cloud: str, options: str) -> tuple[str, str]:
     """Return the bucket and the prefix of a URL without its scheme."""
     bucket, prefix = _place_of(rest, cloud, options)
     if "@" in bucket or ":" in bucket:
-        raise InvalidOption(f"The bucket's name carries credentials or a port; give {options}.")
+        raise InvalidOption(f"The bucket's name carries credentials or a port. Give {options}.")
     if bucket and not _BUCKET.fullmatch(bucket):
         raise InvalidOption(
             f"The bucket's name {quoted(bucket)} has other characters than letters, digits, dots, dashes and "
-            "underscores; correct the URL."
+            "underscores. Correct the URL."
         )
     return bucket, prefix
 
 
 def _place_of(rest: str, cloud: str, options: str) -> tuple[str, str]:
     if "?" in rest:
-        raise InvalidOption(f"A URL of {cloud} has no query; give options beside it, such as {options}.")
+        raise InvalidOption(f"A URL of {cloud} has no query. Give options beside it, such as {options}.")
     place, _, prefix = rest.partition("/")
     return place, prefix
 
@@ -137,8 +137,8 @@ def _place_of(rest: str, cloud: str, options: str) -> tuple[str, str]:
 def _refused(scheme: str, advice: str = "") -> InvalidOption:
     reason = _REASONS.get(scheme.lower())
     if reason is not None:
-        return InvalidOption(f"A store's URL cannot begin with {scheme.lower()}: {reason}; valid are {_FORMS}.{advice}")
-    return InvalidOption(f"Unknown scheme {quoted(scheme)} of a store's URL; valid are {_FORMS}.{advice}")
+        return InvalidOption(f"A store's URL cannot begin with {scheme.lower()}: {reason}. Valid are {_FORMS}.{advice}")
+    return InvalidOption(f"Unknown scheme {quoted(scheme)} of a store's URL. Valid are {_FORMS}.{advice}")
 
 
 def _path_of(url: str) -> str:
@@ -154,7 +154,7 @@ def _path_of(url: str) -> str:
         return unquote(url[found.end(1) + 1 :])
     if scheme in _SCHEMES:
         slashes = "Three" if scheme == "file" else "Two"
-        raise InvalidOption(f"{slashes} slashes follow the scheme of a store's URL; valid are {_FORMS}.")
+        raise InvalidOption(f"{slashes} slashes follow the scheme of a store's URL. Valid are {_FORMS}.")
     raise _refused(scheme, f" A local path of this name begins with ./{scheme}:")
 
 
@@ -166,7 +166,7 @@ def _local(path: str, environment: Environment, options: dict[str, Any]) -> Obje
         raise InvalidOption(f"Unknown option {sorted(options)[0]!r} of a local store; it has one: fsync.")
     if not path or "\0" in path or not _is_encodable(path):
         raise InvalidOption(
-            f"A store's URL is empty, or has a character that no path may have: {quoted(path)}; valid are {_FORMS}."
+            f"A store's URL is empty, or has a character that no path may have: {quoted(path)}. Valid are {_FORMS}."
         )
     return LocalStore(path, environment, fsync=fsync)
 

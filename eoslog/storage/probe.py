@@ -96,11 +96,11 @@ def _created(store: ObjectStore, environment: Environment, key: str, body: bytes
                 return lost is not None and store.get(key).body == body
         environment.sleep_ms(_BACKOFF.pause_ms(attempt + 1, (1 + environment.jitter()) / 2))
     cause = f" The last time: {lost}" if lost is not None else ""
-    raise StoreUnavailable(f"{store.url}: the probe's puts were not answered {_ATTEMPTS} times; try again.{cause}")
+    raise StoreUnavailable(f"{store.url}: the probe's puts were not answered {_ATTEMPTS} times. Try again.{cause}")
 
 
 def _unsupported(store: ObjectStore, finding: str) -> PutIfAbsentUnsupported:
     return PutIfAbsentUnsupported(
-        f"{store.url}: {finding}, so it does not enforce put-if-absent and cannot hold a store; use one that does, such"
+        f"{store.url}: {finding}, so it does not enforce put-if-absent and cannot hold a store. Use one that does, such"
         " as Amazon S3 or a local file system."
     )

@@ -134,7 +134,7 @@ def call_named(name: str, url: str) -> Any:
         # The text of the error may hold a secret.
         kind = StoreUnavailable if isinstance(error, OSError) else StoreAccessDenied
         raise kind(
-            f"{url}: {name} gave no credentials ({type(error).__name__}); correct the function or its permissions."
+            f"{url}: {name} gave no credentials ({type(error).__name__}). Correct the function or its permissions."
         ) from error
 
 
@@ -161,6 +161,6 @@ def mapped(
         ):
             return Credentials(values, expires_at_ms)
     raise StoreAccessDenied(
-        f"{url}: {name} returned no credentials for this store; return a mapping with texts for "
+        f"{url}: {name} returned no credentials for this store. Return a mapping with texts for "
         f"{', '.join((*required, *optional))}, and the whole number {_EXPIRY} if they expire."
     )

@@ -39,7 +39,7 @@ _SET_THE_REGION = "set the region to the bucket's (option region, s3.region in c
 _CHECK_THE_KEY = "the server does not know the access key. Check the key, and that endpoint_url names the right server"
 _RENEW = "renew the credentials. A file of credentials is read again by itself"
 _HINTS = {
-    "AccessDenied": "check credentials, permissions and options; docs/security.md has the policy of each role",
+    "AccessDenied": "check credentials, permissions and options. The policy of each role is in docs/security.md",
     "AuthorizationHeaderMalformed": _SET_THE_REGION,
     "IllegalLocationConstraintException": _SET_THE_REGION,
     "PermanentRedirect": _SET_THE_REGION,
@@ -58,10 +58,10 @@ _LOCAL_HINTS = {
     boto.NoCredentialsError: f"there are no credentials. S3 takes them {_WHERE_CREDENTIALS_ARE}. A public bucket needs "
     "none with anon=True",
     boto.PartialCredentialsError: f"the credentials are incomplete. S3 takes them {_WHERE_CREDENTIALS_ARE}",
-    boto.ProfileNotFound: "the profile is neither in ~/.aws/config nor in ~/.aws/credentials; correct the option "
+    boto.ProfileNotFound: "the profile is neither in ~/.aws/config nor in ~/.aws/credentials. Correct the option "
     "profile, s3.profile in conf/eoslog.toml, or AWS_PROFILE",
     boto.NoRegionError: _SET_THE_REGION,
-    boto.InvalidRegionError: f"the name of the region is not valid; {_SET_THE_REGION}",
+    boto.InvalidRegionError: f"the name of the region is not valid: {_SET_THE_REGION}",
 }
 _CONFIGURATION_ERRORS = (
     boto.NoCredentialsError,
@@ -96,10 +96,10 @@ def meaning_of_refusal(answer: Answer, operation: str, url: str, path: str, *, o
     status, code = answer.status, answer.code
     if code == "NoSuchBucket":
         return NotAStore(
-            f"Bucket {urlsplit(url).netloc!r} does not exist; create it, or correct the URL or endpoint_url."
+            f"Bucket {urlsplit(url).netloc!r} does not exist. Create it, or correct the URL or endpoint_url."
         )
     if status in (409, 429) or (status >= 500 and status != 501) or code in _TRANSIENT_CODES or status < 300:
-        return StoreUnavailable(f"{url}: {path!r} was answered {answer}; try again.")
+        return StoreUnavailable(f"{url}: {path!r} was answered {answer}. Try again.")
     if status == 404 and of_an_object and code in _NO_SUCH_OBJECT_CODES:
         return ObjectNotFound(path)
     hint = _HINTS.get(code, "check credentials, permissions and options")
@@ -107,7 +107,7 @@ def meaning_of_refusal(answer: Answer, operation: str, url: str, path: str, *, o
         hint = "the server does not know a header of the put. Leave out server_side_encryption if it is set"
     if hint is _SET_THE_REGION and (region := region_in(answer)):
         hint = f"{hint}: {region}"
-    return StoreAccessDenied(f"{url}: {operation} of {path!r} was refused with {answer}; {hint}.")
+    return StoreAccessDenied(f"{url}: {operation} of {path!r} was refused with {answer}: {hint}.")
 
 
 def meaning_of_silence(error: Exception, url: str, path: str) -> Exception:
@@ -138,5 +138,5 @@ def meaning_of_silence(error: Exception, url: str, path: str) -> Exception:
         )
     scheme = " (http:// or https:// as the server expects)" if is_tls else ""
     return StoreUnavailable(
-        f"{where} got no answer; check endpoint_url{scheme} and the network, or try again: {error!r}"
+        f"{where} got no answer. Check endpoint_url{scheme} and the network, or try again: {error!r}"
     )

@@ -32,14 +32,14 @@ class S3Options(HttpOptions):
     def __post_init__(self) -> None:
         HttpOptions.__post_init__(self)
         if (self.key is None) != (self.secret is None):
-            raise InvalidOption("key and secret belong together; give both, or none to take the environment's.")
+            raise InvalidOption("key and secret belong together. Give both, or none to take the environment's.")
         if self.anon and self.key is not None:
-            raise InvalidOption("anon excludes key and secret; leave one of them out.")
+            raise InvalidOption("anon excludes key and secret. Leave one of them out.")
         self.check_one_of("credentials", "key")
         self.check_one_of("credentials", "anon")
         if self.server_side_encryption not in (None, *_ENCRYPTIONS):
             raise InvalidOption(
-                f"server_side_encryption is {quoted(self.server_side_encryption)}; valid are {', '.join(_ENCRYPTIONS)}."
+                f"server_side_encryption is {quoted(self.server_side_encryption)}. Valid are {', '.join(_ENCRYPTIONS)}."
             )
         if self.sse_kms_key_id is not None and self.server_side_encryption in (None, "AES256"):
             raise InvalidOption("sse_kms_key_id needs server_side_encryption='aws:kms' or 'aws:kms:dsse'.")

@@ -84,11 +84,11 @@ class S3Store(HttpStore):
                 code, path = each.findtext("{*}Code"), str(each.findtext("{*}Key"))[len(self._key_prefix) :]
                 if code == "AccessDenied":
                     raise StoreAccessDenied(
-                        f"{self.url}: DeleteObjects of {path!r} was refused with {code}; check credentials,"
+                        f"{self.url}: DeleteObjects of {path!r} was refused with {code}. Check credentials,"
                         " permissions and options."
                     )
                 if code not in ("NoSuchKey", "NoSuchVersion"):
-                    raise StoreUnavailable(f"{self.url}: {path!r} was not deleted ({code}); try again.")
+                    raise StoreUnavailable(f"{self.url}: {path!r} was not deleted ({code}). Try again.")
 
         self._retried(attempt)
 

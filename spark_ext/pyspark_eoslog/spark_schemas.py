@@ -86,7 +86,7 @@ def choose_columns(topic: Topic, wanted: StructType, *, control_rows: bool = Fal
         name = field.name if field.name in available.names else by_lower_name.get(field.name.lower())
         if name is None:
             raise SchemaMismatch(
-                f"topic {topic.topic} has no column {field.name!r}; its columns are: {', '.join(available.names)}"
+                f"topic {topic.topic} has no column {field.name!r}. Its columns are: {', '.join(available.names)}"
             )
         found = available.field(name)
         if not narrows(found.type, field.type):
@@ -171,7 +171,7 @@ def chosen_columns(topic: str, available: pa.Schema, columns: Sequence[str]) -> 
         found = exact.get(name) or in_any_case.get(name.lower())
         if found is None:
             raise InvalidOption(
-                f"option 'columns': topic {topic} has no column {name!r}; its columns are: {', '.join(exact)}"
+                f"option 'columns': topic {topic} has no column {name!r}. Its columns are: {', '.join(exact)}"
             )
         fields.append(found)
     return pa.schema(fields)
@@ -183,7 +183,7 @@ def check_agreement(columns: Sequence[str] | None, schema: StructType) -> None:
         return
     if [name.lower() for name in columns] != [name.lower() for name in schema.names]:
         raise InvalidOption(
-            f"option 'columns' is {', '.join(columns)}, but the schema has {', '.join(schema.names)}; leave one out, "
+            f"option 'columns' is {', '.join(columns)}, but the schema has {', '.join(schema.names)}. Leave one out, "
             "or name the same columns in the same order"
         )
 

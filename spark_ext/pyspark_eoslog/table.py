@@ -178,7 +178,7 @@ class EosLogTable:
         topic = topics_snapshot(store, self._options.topics_to_read(), refresh=False).topics[0].topic
         if any(plan.topic_id != topic.topic_id for plan in scan.plans):
             raise UnknownTopicOrPartition(
-                f"topic {self._topic} was deleted and created again while a read of it was planned; plan it again"
+                f"topic {self._topic} was deleted and created again while a read of it was planned. Plan it again"
             )
         wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
         native_files = NativeFiles(store.url, dict(self._options.location.options))
@@ -331,7 +331,7 @@ def _by_partition(name: str, offsets: str | Mapping[int, int] | None, everything
     if isinstance(offsets, str):
         if offsets != everything:
             raise InvalidOption(
-                f"{name} is {offsets!r}; give {everything!r} or offsets by partition, such as {{0: 100}}"
+                f"{name} is {offsets!r}. Give {everything!r} or offsets by partition, such as {{0: 100}}"
             )
         return None
     return offsets

@@ -109,7 +109,7 @@ def test_missing_credentials_are_a_refusal(
     [
         ({"secret": "x" * 40}, "SignatureDoesNotMatch; the secret does not belong to the access key"),
         ({"key": "nobody"}, "does not know the access key"),
-        ({"key": None, "secret": None, "anon": True}, "AccessDenied; check credentials, permissions and options"),
+        ({"key": None, "secret": None, "anon": True}, "AccessDenied: check credentials, permissions and options"),
     ],
 )
 def test_the_error_after_a_refusal_of_a_real_server_names_the_remedy(
@@ -140,7 +140,7 @@ def test_an_endpoint_that_is_no_s3_server_is_reported(environment: Environment) 
         thread.start()
         options = S3Options(endpoint_url=f"http://127.0.0.1:{server.server_port}", key="k", secret="s", max_attempts=1)
         try:
-            with pytest.raises(StoreUnavailable, match="no S3 server answers; check endpoint_url"):
+            with pytest.raises(StoreUnavailable, match=r"no S3 server answers\. Check endpoint_url"):
                 S3Store("bucket", "", environment, options).get("a")
         finally:
             server.shutdown()

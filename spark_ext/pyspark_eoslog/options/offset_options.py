@@ -53,7 +53,7 @@ def starting_offsets(options: Mapping[str, str]) -> OffsetsOption | None:
     strategy = options.get("startingoffsetsbytimestampstrategy", ERROR).strip().lower()
     if strategy not in (ERROR, LATEST):
         raise InvalidOption(
-            f"option 'startingOffsetsByTimestampStrategy' is {strategy!r}; valid are {ERROR!r} and {LATEST!r}, for a "
+            f"option 'startingOffsetsByTimestampStrategy' is {strategy!r}. Valid are {ERROR!r} and {LATEST!r}, for a "
             "partition without a row at or after the timestamp"
         )
     return _offsets(options, "starting", strategy)
@@ -89,7 +89,7 @@ def _by_timestamp(options: Mapping[str, str], name: str) -> NumbersByPartition |
     found = numbers_by_partition(value, at_least=0)
     if found is None:
         raise InvalidOption(
-            f"option {name!r} is {value!r}; valid are ms since the epoch by topic and partition as JSON, for example "
+            f"option {name!r} is {value!r}. Valid are ms since the epoch by topic and partition as JSON, for example "
             '{"flights": {"0": 1767225600000, "1": 1767225600000}}'
         )
     return found
@@ -104,7 +104,7 @@ def _by_offset(options: Mapping[str, str], name: str) -> str | NumbersByPartitio
     found = numbers_by_partition(value, at_least=EARLIEST_OFFSET)
     if found is None:
         raise InvalidOption(
-            f"option {name!r} is {value!r}; valid are {EARLIEST!r}, {LATEST!r} and offsets by topic and partition as "
+            f"option {name!r} is {value!r}. Valid are {EARLIEST!r}, {LATEST!r} and offsets by topic and partition as "
             'JSON, for example {"flights": {"0": 23, "1": -2}}, where -2 is the earliest and -1 the latest'
         )
     return found
@@ -158,11 +158,11 @@ def _offsets_by_time(
     for key, found in answers.items():
         if found is None and option.if_none != LATEST:
             empty = visible_end(partitions[key], isolation) == partitions[key].log_start_offset
+            later = f"has no row with a timestamp of {wanted[key]} or later. Give an earlier one, or begin"
             raise OffsetOutOfRange(
                 f"option {option.option!r}: partition {key.topic}-{key.partition} "
-                + ("has no rows yet; " if empty else f"has no row with a timestamp of {wanted[key]} or later; ")
-                + ("" if empty else "give an earlier one, or ")
-                + "begin at its end with option startingOffsetsByTimestampStrategy=latest"
+                f"{'has no rows yet. Begin' if empty else later} at its end with option "
+                "startingOffsetsByTimestampStrategy=latest"
             )
         resolved[key] = visible_end(partitions[key], isolation) if found is None else found.offset
     return resolved
@@ -183,5 +183,5 @@ def _of_each(
     ):
         if unexpected:
             listed = ", ".join(f"{key.topic}-{key.partition}" for key in sorted(unexpected))
-            raise InvalidOption(f"option {option_name!r} {problem} {listed}; give one for each partition that is read")
+            raise InvalidOption(f"option {option_name!r} {problem} {listed}. Give one for each partition that is read")
     return given

@@ -44,14 +44,14 @@ _KAFKA_WITHOUT_MEANING = frozenset(
 _KAFKA_REFUSED = {
     # The Kafka connector refuses these, too.
     "kafka.auto.offset.reset": "say where to begin with option 'startingOffsets'",
-    "kafka.key.deserializer": "keys are bytes; cast the column",
-    "kafka.value.deserializer": "values are bytes; cast the column",
-    "kafka.key.serializer": "keys are bytes or strings; cast the column",
-    "kafka.value.serializer": "values are bytes or strings; cast the column",
+    "kafka.key.deserializer": "keys are bytes. Cast the column",
+    "kafka.value.deserializer": "values are bytes. Cast the column",
+    "kafka.key.serializer": "keys are bytes or strings. Cast the column",
+    "kafka.value.serializer": "values are bytes or strings. Cast the column",
     "kafka.enable.auto.commit": "a stream keeps its offsets in its checkpoint",
     "kafka.interceptor.classes": "change rows with operations of the DataFrame",
     # A job for the connector cannot have this option: the connector would never begin the transaction.
-    "kafka.transactional.id": "every write is a transaction; name the job with option 'transactionalId'",
+    "kafka.transactional.id": "every write is a transaction. Name the job with option 'transactionalId'",
     # If it were ignored, rows would go to other partitions.
     "kafka.partitioner.class": "rows go by Kafka's hash of their key, or to the partition in their column 'partition'",
 }
@@ -98,8 +98,8 @@ def _isolation(options: Mapping[str, str]) -> IsolationLevel:
     if of_kafka is not None:
         if given is not None and given.strip().lower() != of_kafka.strip().lower():
             raise InvalidOption(
-                f"option 'isolationLevel' is {given!r}, but option {_KAFKA_ISOLATION_LEVEL!r} is {of_kafka!r}; "
-                "give one of them"
+                f"option 'isolationLevel' is {given!r}, but option {_KAFKA_ISOLATION_LEVEL!r} is {of_kafka!r}. "
+                "Give one of them"
             )
         given = of_kafka
     if given is not None:
@@ -158,7 +158,7 @@ def _location(options: Mapping[str, str]) -> StoreLocation:
         )
     if url.lower().startswith("memory:"):
         raise InvalidOption(
-            "a memory:// store lives within one process, and Spark runs several; use a path or the URL of a cloud"
+            "a memory:// store lives within one process, and Spark runs several. Use a path or the URL of a cloud"
         )
     given = {name[len(STORE_PREFIX) :]: value for name, value in options.items() if name.startswith(STORE_PREFIX)}
     # Read the settings in the driver and pass them to the tasks: their machines may have other settings or none.
@@ -182,7 +182,7 @@ def topic_selection(options: Mapping[str, str]) -> TopicSelection:
         return TopicSelection()
     value = options[given[0].lower()].strip()
     if not value:
-        raise InvalidOption(f"option {given[0]!r} is empty; name what to read")
+        raise InvalidOption(f"option {given[0]!r} is empty. Name what to read")
     if given[0] == "topic":
         return TopicSelection((value,))
     if given[0] == "subscribe":
@@ -204,7 +204,7 @@ def _pattern(value: str) -> str:
 
 def _assigned(value: str) -> dict[str, tuple[int, ...]]:
     wrong = InvalidOption(
-        f"option 'assign' is {value!r}; valid are partitions by topic as JSON, for example "
+        f"option 'assign' is {value!r}. Valid are partitions by topic as JSON, for example "
         '{"flights": [0, 1], "carriers": [0]}'
     )
     found = json_object(value)

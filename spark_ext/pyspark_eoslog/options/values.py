@@ -68,7 +68,7 @@ def text(options: Mapping[str, str], name: str) -> str | None:
     """Return a text unchanged. Raises: InvalidOption: it is empty."""
     value = options.get(name.lower())
     if value is not None and not value.strip():
-        raise InvalidOption(f"option {name!r} is empty; leave it out or give a value")
+        raise InvalidOption(f"option {name!r} is empty. Leave it out or give a value")
     return value
 
 
@@ -88,7 +88,7 @@ def names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
         listed = [each.strip() for each in value.split(",") if each.strip()]
     if not listed:
         raise InvalidOption(
-            f"option {name!r} is {quoted(value)}; give names with commas between them, or as a JSON array"
+            f"option {name!r} is {quoted(value)}. Give names with commas between them, or as a JSON array"
         )
     return tuple(dict.fromkeys(listed))
 
@@ -157,7 +157,7 @@ def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], 
     number = None if found is None else plain_number(found[1])
     unit = None if found is None else units.get(found[2])
     if number is None or unit is None or number * unit > _LARGEST:
-        raise InvalidOption(f"option {name!r} is {quoted(value)}; give {valid}")
+        raise InvalidOption(f"option {name!r} is {quoted(value)}. Give {valid}")
     return number * unit
 
 

@@ -219,12 +219,12 @@ def _start(key: TopicPartition, held: range, start: int, options: Options) -> in
     if start > held.stop:
         raise OffsetOutOfRange(
             f"option 'startingOffsets' begins partition {name} at offset {start}, but it ends at "
-            f"{held.stop}; begin at {first} (or -2, the earliest) to {held.stop}"
+            f"{held.stop}. Begin at {first} (or -2, the earliest) to {held.stop}"
         )
     if start < first and options.fail_on_data_loss:
         raise OffsetOutOfRange(
             f"partition {name} begins at offset {first}: {first - start} offsets from {start} on were deleted before "
-            f"they were read; begin at {first} (or -2, the earliest), or go on without them with option "
+            f"they were read. Begin at {first} (or -2, the earliest), or go on without them with option "
             "failOnDataLoss=false"
         )
     return max(start, first)
@@ -234,8 +234,8 @@ def _end(key: TopicPartition, held: range, start: int, *, end: int, options: Opt
     name = f"{key.topic}-{key.partition}"
     if end > held.stop and options.fail_on_data_loss:
         raise OffsetOutOfRange(
-            f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {held.stop}; "
-            "end there (or at -1, the latest), or read what there is with option failOnDataLoss=false"
+            f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {held.stop}. "
+            "End there (or at -1, the latest), or read what there is with option failOnDataLoss=false"
         )
     # A default end may lie before the start: at an open transaction, or where rows were deleted.
     given = options.ending_offsets
@@ -262,7 +262,7 @@ def _check_options(options: Options) -> None:
         each = [number for parts in offsets.values() for number in parts.values()] if isinstance(offsets, dict) else []
         if offsets == nothing or offset in each:
             raise InvalidOption(
-                f"option {name!r} is {nothing!r}, with which a batch would read nothing; use {instead!r}"
+                f"option {name!r} is {nothing!r}, with which a batch would read nothing. Use {instead!r}"
             )
     ignored = [name for name in STREAM_OPTIONS if name in options.given]
     if ignored:

@@ -14,7 +14,7 @@ from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, UnknownT
 from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, StreamOffsets
 
 _logger = logging.getLogger(__name__)
-_GO_ON = "to continue without it, set failOnDataLoss=false"
+_GO_ON = "To continue without it, set failOnDataLoss=false"
 
 
 class DataLoss:
@@ -66,14 +66,13 @@ def carried_over(
         elif exists(topic):
             loss.report(
                 InvalidOption(
-                    f"topic {topic} is in the checkpoint but no longer read; name it among the topics to read, or "
-                    f"{_GO_ON}"
+                    f"topic {topic} is in the checkpoint but no longer read. Name it among the topics to read. {_GO_ON}"
                 )
             )
         else:
             loss.report(
                 UnknownTopicOrPartition(
-                    f"topic {topic} is in the checkpoint but was deleted, so its unread rows are lost; {_GO_ON}"
+                    f"topic {topic} is in the checkpoint but was deleted, so its unread rows are lost. {_GO_ON}"
                 )
             )
     offsets = {}
@@ -85,8 +84,8 @@ def carried_over(
         else:
             loss.report(
                 InvalidOption(
-                    f"partition {key.topic}-{key.partition} is in the checkpoint but no longer read; name it in "
-                    f"option 'assign', or {_GO_ON}"
+                    f"partition {key.topic}-{key.partition} is in the checkpoint but no longer read. Name it in "
+                    f"option 'assign'. {_GO_ON}"
                 )
             )
     return StreamOffsets(begin.store_id, kept, offsets, begin.slot, begin.is_initial)
@@ -104,7 +103,7 @@ def first_offset(key: TopicPartition, log_start: int, start: int, *, end: int, l
         OffsetOutOfRange(
             f"partition {key.topic}-{key.partition} begins at offset {log_start}: "
             f"{min(end, log_start) - start} offsets from {start} on were deleted before they were "
-            f"read; {_GO_ON}"
+            f"read. {_GO_ON}"
         )
     )
     return log_start
@@ -131,6 +130,6 @@ def check_removed(
         loss.report(
             OffsetOutOfRange(
                 f"partition {key.topic}-{key.partition}: rows of transactions that ended after slot {after_slot}, "
-                f"up to slot {removed_end_slot}, were deleted before they were read; {_GO_ON}"
+                f"up to slot {removed_end_slot}, were deleted before they were read. {_GO_ON}"
             )
         )

@@ -122,7 +122,7 @@ def check_origin(stored: StreamOffsets, store_id: str, *, counts_slots: bool) ->
     """
     if stored.store_id != store_id:
         raise UnknownTopicOrPartition(
-            f"the checkpoint belongs to the store {stored.store_id}, but the path leads to {store_id}; give "
+            f"the checkpoint belongs to the store {stored.store_id}, but the path leads to {store_id}. Give "
             "the path of the first, or a new checkpointLocation"
         )
     if (stored.slot is not None) != counts_slots:
@@ -144,6 +144,6 @@ def check_joined(begin: StreamOffsets, created_slots: Mapping[str, int]) -> None
     for topic, slot in created_slots.items():
         if begin.slot is not None and topic not in begin.topic_ids and slot <= begin.slot:
             raise InvalidOption(
-                f"topic {topic} was not part of this stream, so its position is not in the checkpoint; give a new "
+                f"topic {topic} was not part of this stream, so its position is not in the checkpoint. Give a new "
                 "checkpointLocation"
             )

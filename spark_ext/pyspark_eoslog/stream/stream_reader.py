@@ -45,8 +45,8 @@ _ADMISSION_CONTROL = (
 """Options that need the start of a micro-batch when its end is chosen."""
 _FORGET_IT = "also delete the newest file in the directory 'offsets' of the checkpoint"
 _BACKWARDS = (
-    "the store has lost rows, or an earlier run read further with another isolation level. Restore the store or use "
-    f"that level, and {_FORGET_IT}; or give a new checkpointLocation"
+    "The store has lost rows, or an earlier run read further with another isolation level. Restore the store or use "
+    f"that level, and {_FORGET_IT}. Or give a new checkpointLocation"
 )
 _OF_OFFSETS = (
     "startingTimestamp",
@@ -232,7 +232,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def check_stream_options(options: Options) -> None:
     """Raises: InvalidOption: an option is not for streams, or not for this isolation level."""
-    options.refuse(_OF_BATCHES, "is for batch reads; end a stream with trigger(availableNow=True)")
+    options.refuse(_OF_BATCHES, "is for batch reads. End a stream with trigger(availableNow=True)")
     options.refuse(
         ("slot", "versionAsOf", "timestampAsOf"), "is for batch reads; a stream keeps its slot in the checkpoint"
     )
@@ -244,7 +244,7 @@ def check_stream_options(options: Options) -> None:
         options.refuse(_ADMISSION_CONTROL, f"in a stream {needs(4, 2)}. Leave it out, or upgrade PySpark")
     if options.isolation is IsolationLevel.SNAPSHOT:
         options.refuse(
-            _OF_OFFSETS, "counts offsets, but isolation level 'snapshot' counts slots; use 'read_committed' with it"
+            _OF_OFFSETS, "counts offsets, but isolation level 'snapshot' counts slots. Use 'read_committed' with it"
         )
         if options.starting_offsets not in (None, EARLIEST, LATEST):
             raise InvalidOption("with isolation level 'snapshot' option 'startingOffsets' is 'earliest' or 'latest'")
@@ -332,7 +332,7 @@ def plan_micro_batch(
     if end.slot is not None and end.slot > snapshot.slot:
         raise OffsetOutOfRange(
             f"the log ends at slot {snapshot.slot}, before the checkpoint's slot {end.slot}: the store has lost "
-            "slots; restore it, or give a new checkpointLocation"
+            "slots. Restore it, or give a new checkpointLocation"
         )
     by_name = {selected.topic.topic: selected for selected in snapshot.topics}
     check_joined(begin, {topic: by_name[topic].topic.created_slot for topic in end.topic_ids.keys() & by_name.keys()})
@@ -341,7 +341,7 @@ def plan_micro_batch(
         after_slot = end.began.slot
     if begin.slot is not None and end.slot is not None and end.slot < begin.slot and not begin.is_initial:
         raise OffsetOutOfRange(
-            f"the micro-batch ends at slot {end.slot}, before its start at slot {begin.slot}; {_BACKWARDS}"
+            f"the micro-batch ends at slot {end.slot}, before its start at slot {begin.slot}. {_BACKWARDS}"
         )
     pieces: list[Piece] = []
     for topic, topic_id in end.topic_ids.items():
@@ -394,7 +394,7 @@ def _range(
     if last > held.stop:
         raise OffsetOutOfRange(
             f"partition {key.topic}-{key.partition} ends at offset {held.stop}, before the "
-            f"checkpoint's offset {last}: the store has lost rows; restore it, or give a new checkpointLocation"
+            f"checkpoint's offset {last}: the store has lost rows. Restore it, or give a new checkpointLocation"
         )
     start = begin.offsets.get(key) if begin.topic_ids.get(key.topic) == topic_id else None
     if begin.is_initial:
@@ -403,7 +403,7 @@ def _range(
     elif start is not None and start > last:
         raise OffsetOutOfRange(
             f"the micro-batch ends at offset {last} of partition {key.topic}-{key.partition}, before its start at "
-            f"offset {start}; {_BACKWARDS}"
+            f"offset {start}. {_BACKWARDS}"
         )
     return range(first_offset(key, held.start, start or 0, end=last, loss=loss), last)
 

@@ -111,7 +111,7 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
             query_id = complete[0].query_id
             if query_id is None:
                 raise IllegalState(
-                    "Spark did not pass the query id to the tasks, so nothing was committed; start the query again"
+                    "Spark did not pass the query id to the tasks, so nothing was committed. Start the query again"
                 )
             checkpoint = complete[0].checkpoint
             location = None if checkpoint is None else checkpoint.of_query(query_id)
@@ -152,7 +152,7 @@ def _replaced_topic(plan: WritePlan) -> str:
         InvalidRequest: the column ``topic`` names the topics.
     """
     if plan.by_column:
-        raise InvalidRequest("rows that name their topics cannot replace a topic's rows; name it with option 'topic'")
+        raise InvalidRequest("rows that name their topics cannot replace a topic's rows. Name it with option 'topic'")
     return plan.targets[0][0].topic_id
 
 
@@ -322,9 +322,9 @@ def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = Fal
     """
     complete = [message for message in messages if message is not None]
     if not complete or len(complete) < len(messages):
-        raise IllegalState("Spark asked to commit a job without the messages of all its tasks; run it again")
+        raise IllegalState("Spark asked to commit a job without the messages of all its tasks. Run it again")
     of_query = ("run_id", "query_id", "batch_id") if of_stream else ()
     for name in ("store_id", "sink", "new_columns", *of_query):
         if len({getattr(message, name) for message in complete}) > 1:
-            raise IllegalState(f"Spark asked to commit tasks with different values of {name}; run the job again")
+            raise IllegalState(f"Spark asked to commit tasks with different values of {name}. Run the job again")
     return complete

@@ -102,7 +102,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
     context = TaskContext.get()
     assert context is not None
     if context.getLocalProperty(_CONTINUOUS) == "true":
-        raise InvalidRequest("continuous processing has no micro-batches to commit; use another trigger")
+        raise InvalidRequest("continuous processing has no micro-batches to commit. Use another trigger")
     task = context.partitionId()
     # The commit checks this too, but only after all tasks have uploaded.
     check_task(task)
@@ -215,7 +215,7 @@ def rows_by_topic(
     names = table[_TOPIC_COLUMN]
     for name in names.unique().to_pylist():
         if name is None:
-            raise UnknownTopicOrPartition("a row's column 'topic' is null; give a topic, or use option 'topic'")
+            raise UnknownTopicOrPartition("a row's column 'topic' is null. Give a topic, or use option 'topic'")
         if name not in topics:
             known = ", ".join(sorted(topics)) or "none"
             raise UnknownTopicOrPartition(
@@ -238,7 +238,7 @@ def check_routing(schema: pa.Schema) -> None:
     """Raises: SchemaMismatch: there is no string column ``topic``."""
     if _TOPIC_COLUMN not in schema.names or kind_of(schema.field(_TOPIC_COLUMN).type) != "text":
         raise SchemaMismatch(
-            "no topic is given for the rows; use option 'topic', or a string column 'topic' for Kafka records"
+            "no topic is given for the rows. Use option 'topic', or a string column 'topic' for Kafka records"
         )
 
 

@@ -196,6 +196,6 @@ def _refuse_new_columns(topic: Topic, rows: pa.Schema, described: str) -> None:
     if merged != topic.topic_schema:
         listed = ", ".join(map(repr, missing_columns(topic, merged)))
         raise SchemaMismatch(
-            f"topic {topic.topic} has no column {listed}; its columns are: {', '.join(stored_schema(topic).names)}. "
+            f"topic {topic.topic} has no column {listed}. Its columns are: {', '.join(stored_schema(topic).names)}. "
             "Option mergeSchema=true adds missing columns"
         )

@@ -54,7 +54,7 @@ def test_settings_that_are_there_already_take_no_slot(store: Store) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"retention": 1}, "setting 'retention' is unknown; did you mean 'retention_ms'.*Valid are segment_bytes"),
+        ({"retention": 1}, "setting 'retention' is unknown. Did you mean 'retention_ms'.*Valid are segment_bytes"),
         ({"retention_ms": -2}, "setting retention_ms cannot be -2"),
         ({"retention_ms": "1000"}, "setting retention_ms cannot be '1000'"),
         ({"segment_ms": 0}, "setting segment_ms cannot be 0"),
@@ -90,7 +90,7 @@ def test_a_topic_is_created_with_the_mapping_of_a_kafka_client(store: Store) -> 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"retention.sm": 1}, "setting 'retention.sm' is unknown; did you mean 'retention.ms'"),
+        ({"retention.sm": 1}, "setting 'retention.sm' is unknown. Did you mean 'retention.ms'"),
         ({"message.timestamp.type": "LogAppendTime"}, "each row keeps the time that its producer gives it. Leave"),
         (
             {"retention.ms": "7d"},

@@ -156,7 +156,7 @@ def test_a_bad_line_aborts_its_transaction_and_says_what_stays(command: Command,
     [
         ("nothing", "line 2: not a JSON object"),
         ('{"n": "1"}', "line 2: column 'n': expected int32, found \"1\""),
-        ('{"m": 1}', "line 2: column 'm' is not in the topic; there are n"),
+        ('{"m": 1}', "line 2: column 'm' is not in the topic. Its columns are n"),
     ],
 )
 def test_a_row_unlike_the_topic_s_is_named_by_its_line(command: Command, line: str, message: str) -> None:

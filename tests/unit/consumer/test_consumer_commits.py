@@ -127,8 +127,8 @@ def test_kafkas_forms_of_an_offset_are_taken(store: Store, given: Any, stored: t
         (OffsetAndMetadata(True), "is True; it must be a whole number"),
         (OffsetAndMetadata(None), "is None; it must be a whole number"),  # type: ignore[arg-type]
         (-1001, "is -1001; it must be a whole number, 0 or more"),
-        ((), r"is \(\); give a number or OffsetAndMetadata"),
-        ((1, "", 0, 0), "give a number or OffsetAndMetadata"),
+        ((), r"is \(\). Give a number or OffsetAndMetadata"),
+        ((1, "", 0, 0), "Give a number or OffsetAndMetadata"),
         ("1", "is '1'; it must be a whole number"),
         (1.0, "is 1.0; it must be a whole number"),
     ],

@@ -107,7 +107,7 @@ def test_a_value_of_another_type_is_refused_by_the_column_s_name(data_type: pa.D
         (b'{"c": 1', "not a JSON object"),
         (b"\xff", "not a JSON object"),
         (b"[" * 100_000, "not a JSON object"),
-        (b'{"d": 1}', "column 'd' is not in the topic; there are c"),
+        (b'{"d": 1}', "column 'd' is not in the topic. Its columns are c"),
     ],
     ids=lambda each: str(each)[:20],
 )

@@ -408,7 +408,7 @@ def test_a_missing_column_that_may_not_be_null_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("extra", "it has x, y"), ("X", "did you mean 'x'?")], ids=["unknown", "other case"]
+    ("name", "hint"), [("extra", "Its columns are: x, y"), ("X", "Did you mean 'x'?")], ids=["unknown", "other case"]
 )
 def test_a_column_that_the_topic_lacks_is_refused(name: str, hint: str) -> None:
     schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
@@ -416,7 +416,7 @@ def test_a_column_that_the_topic_lacks_is_refused(name: str, hint: str) -> None:
     with pytest.raises(SchemaMismatch) as error:
         conform(pa.table({name: [1]}), schema)
 
-    assert str(error.value) == f"[EOSLOG_SCHEMA_MISMATCH] column {name!r} (int64) is not in the topic; {hint}"
+    assert str(error.value) == f"[EOSLOG_SCHEMA_MISMATCH] column {name!r} (int64) is not in the topic. {hint}"
 
 
 def test_a_column_given_twice_is_refused() -> None:

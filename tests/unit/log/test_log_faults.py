@@ -355,7 +355,7 @@ def test_a_record_that_contradicts_the_state_is_inert_and_stops_writers_only() -
     world.put(1, bad.model_dump_json(exclude_none=True).encode() + b"\n")
 
     assert names(b) == ["created"]
-    with pytest.raises(CorruptRecord, match="Nothing more is appended; run eoslog verify"):
+    with pytest.raises(CorruptRecord, match=r"Nothing more is appended\. Run eoslog verify"):
         b.append(add("y"))
 
 
@@ -370,7 +370,7 @@ def test_an_inert_record_that_the_opening_of_a_reset_replica_finds_stops_the_wri
     world.put(1, bad.model_dump_json(exclude_none=True).encode() + b"\n")
     b.replica.reset()
 
-    with pytest.raises(CorruptRecord, match="Nothing more is appended; run eoslog verify"):
+    with pytest.raises(CorruptRecord, match=r"Nothing more is appended\. Run eoslog verify"):
         b.appender._maker.make([Proposal(add("y"))], RecordLimits(), "0" * 32)
 
 

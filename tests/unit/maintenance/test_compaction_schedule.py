@@ -83,7 +83,7 @@ def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
 
     assert log.compact().partitions == []
     assert log.record_keys() == [1, 1]
-    with pytest.raises(InvalidTopic, match="set its cleanup_policy to compact"):
+    with pytest.raises(InvalidTopic, match="Set its cleanup_policy to compact"):
         log.store.admin.compact_keys("t")
 
 

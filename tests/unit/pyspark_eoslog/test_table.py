@@ -87,8 +87,8 @@ def test_options_of_the_store_are_not_printed() -> None:
         pytest.param({}, "'_metadata' has a name that Spark reserves", marks=pytest.mark.pyspark("4.1")),
         ({"columns": ["m"]}, "topic t has no column 'm'"),
         ({"predicate": "m = 1"}, "'m'"),
-        ({"starting_offsets": "latest"}, "starting_offsets is 'latest'; give 'earliest' or offsets by partition"),
-        ({"ending_offsets": "earliest"}, "ending_offsets is 'earliest'; give 'latest' or offsets by partition"),
+        ({"starting_offsets": "latest"}, "starting_offsets is 'latest'. Give 'earliest' or offsets by partition"),
+        ({"ending_offsets": "earliest"}, "ending_offsets is 'earliest'. Give 'latest' or offsets by partition"),
         ({"slot": 1, "isolation_level": "read_committed"}, "snapshot"),
     ],
 )

@@ -98,7 +98,7 @@ def test_kafka_records_have_columns_without_underscores() -> None:
     [
         ("", "a predicate is a text"),
         ("  ", "a predicate is a text"),
-        ("speed = 1", "topic t has no column 'speed'; its columns are: miles"),
+        ("speed = 1", "topic t has no column 'speed'. Its columns are: miles"),
         ("miles =", "cannot be parsed"),
         ("miles = 1 AND", "cannot be parsed"),
         ("miles = 1) OR (miles = 2", "is not one condition"),
@@ -122,7 +122,7 @@ def test_kafka_records_have_columns_without_underscores() -> None:
         ("carrier LIKE 'U%A'", "only a prefix pattern such as 'abc%' is supported"),
         ("carrier LIKE 'U/%' ESCAPE '/'", "is not supported"),
         ("miles LIKE '1%'", "LIKE compares text"),
-        ("carrier = 'it''s'", "write a quote within a text as"),
+        ("carrier = 'it''s'", "Write a quote within a text as"),
         ("carrier = 'a\\x'", "only the escapes"),
         ("carrier = r'a\\n'", "is not supported"),
         ("carrier COLLATE utf8_lcase = 'ua'", "is not supported"),

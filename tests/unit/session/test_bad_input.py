@@ -338,12 +338,12 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a misspelled setting": (
         lambda store: eoslog.TopicConfig(retention=5),  # type: ignore[call-arg]
         eoslog.InvalidTopic,
-        "setting 'retention' is unknown; did you mean 'retention_ms'",
+        "setting 'retention' is unknown. Did you mean 'retention_ms'",
     ),
     "a misspelled setting to alter": (
         lambda store: store.admin.alter_topic("records", retention_mss=5),
         eoslog.InvalidTopic,
-        "setting 'retention_mss' is unknown; did you mean 'retention_ms'",
+        "setting 'retention_mss' is unknown. Did you mean 'retention_ms'",
     ),
     "a place that is none": (
         lambda store: eoslog.connect(None),  # type: ignore[arg-type]
@@ -456,7 +456,7 @@ def test_a_store_that_lost_its_description_is_named_as_such(tmp_path: Path) -> N
     eoslog.connect(str(tmp_path)).admin.create_topic("payments")
     (tmp_path / "eoslog.json").unlink()
 
-    with pytest.raises(eoslog.NotAStore, match=r"its log is there, but eoslog\.json is not\. Run eoslog verify"):
+    with pytest.raises(eoslog.NotAStore, match=r"Its log is there, but eoslog\.json is not\. Run eoslog verify"):
         eoslog.connect(str(tmp_path)).admin.list_topics()
 
 

@@ -83,28 +83,28 @@ def test_the_nearest_name_is_found_in_other_spellings(name: str, like: str | Non
     [
         (
             lambda store: store.producer(**{"transactional.id": "a"}),
-            "'transactional.id' of a producer.*use transactional_id",
+            "'transactional.id' of a producer.*Use transactional_id",
         ),
         (
             lambda store: store.producer(transactionl_id="a"),
-            "'transactionl_id' of a producer.*did you mean 'transactional_id'",
+            "'transactionl_id' of a producer.*Did you mean 'transactional_id'",
         ),
-        (lambda store: store.producer(message_timeout_ms=1), "use delivery_timeout_ms"),
+        (lambda store: store.producer(message_timeout_ms=1), "Use delivery_timeout_ms"),
         (
             lambda store: store.producer(bootstrap_servers="a"),
             r"is Kafka's: give it in config=\{'bootstrap.servers': …\}",
         ),
         (lambda store: store.producer(acks="all"), r"is Kafka's: give it in config=\{'acks': …\}"),
-        (lambda store: store.producer(colour=1), "valid are transactional_id, transaction_timeout_ms, staged"),
-        (lambda store: store.consumer(**{"group.id": "a"}), "'group.id' of a consumer.*use group_id"),
-        (lambda store: store.consumer(auto_ofset_reset="none"), "did you mean 'auto_offset_reset'"),
+        (lambda store: store.producer(colour=1), "Valid are transactional_id, transaction_timeout_ms, staged"),
+        (lambda store: store.consumer(**{"group.id": "a"}), "'group.id' of a consumer.*Use group_id"),
+        (lambda store: store.consumer(auto_ofset_reset="none"), "Did you mean 'auto_offset_reset'"),
         (lambda store: store.consumer().subscribe("t", on_assign=print), r"'on_assign' of subscribe\(\).*on_assigned"),
         (
             lambda store: store.admin.create_topic("n", num_partitions=3),
-            r"of create_topic\(\).*did you mean 'partitions'",
+            r"of create_topic\(\).*Did you mean 'partitions'",
         ),
-        (lambda store: eoslog.connect("x", fsnc=False), r"'fsnc' of connect\(\).*did you mean 'fsync'"),
-        (lambda store: eoslog.connect("x", **{"endpoint.url": "http://x"}), "use endpoint_url"),
+        (lambda store: eoslog.connect("x", fsnc=False), r"'fsnc' of connect\(\).*Did you mean 'fsync'"),
+        (lambda store: eoslog.connect("x", **{"endpoint.url": "http://x"}), "Use endpoint_url"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(
@@ -186,9 +186,9 @@ def test_keys_for_a_broker_are_ignored_with_one_warning_that_has_no_values(
         ({"partitioner": "consistent_random"}, "'partitioner' cannot be.*murmur2"),
         ({"partitioner.class": "com.example.Mine"}, "'partitioner.class' is not supported"),
         ({"on_delivery": print}, "give on_delivery to each send"),
-        ({"transactional.idd": "a"}, r"'transactional.idd' is unknown; did you mean 'transactional.id'\?"),
-        ({"bootstrap.server": "a"}, r"did you mean 'bootstrap.servers'\?"),
-        ({"colour": 1}, "'colour' is unknown; valid are .*max.block.ms"),
+        ({"transactional.idd": "a"}, r"'transactional.idd' is unknown. Did you mean 'transactional.id'\?"),
+        ({"bootstrap.server": "a"}, r"Did you mean 'bootstrap.servers'\?"),
+        ({"colour": 1}, "'colour' is unknown. Valid are .*max.block.ms"),
         ({1: 2}, "key 1 is unknown"),
         ({"max.block.ms": "soon"}, "max.block.ms is 'soon'; it must be a whole number of ms, 1 or more"),
         ({"staged": "maybe"}, "staged is 'maybe'; it must be true or false"),
@@ -204,9 +204,9 @@ def test_a_configuration_that_would_be_misunderstood_is_refused(store: Store, co
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"enable.auto.offset.store": False}, r"give commit\(\) the offsets"),
+        ({"enable.auto.offset.store": False}, r"Give commit\(\) the offsets"),
         ({"enable.partition.eof": True}, "end_offsets"),
-        ({"group.idd": "g"}, r"did you mean 'group.id'\?"),
+        ({"group.idd": "g"}, r"Did you mean 'group.id'\?"),
         (
             {"max.poll.interval.ms": 86_400_000, "group.id": "g"},
             r"max\.poll\.interval\.ms must be 6000 to 1800000, not 8",

@@ -157,7 +157,7 @@ def test_after_a_refusal_the_function_is_called_again_and_the_request_sent_again
     store = opened(server, url, **NAMED)
     store.put("a", b"x")
     server.accepted = "secret-2"
-    with pytest.raises(StoreAccessDenied, match="401 InvalidAuthenticationInfo; renew the credentials"):
+    with pytest.raises(StoreAccessDenied, match="401 InvalidAuthenticationInfo: renew the credentials"):
         store.put("b", b"x")
     GIVEN[:] = [{"token": "secret-2", "expires_at_ms": 4_000_000_000_000}]
 

@@ -234,7 +234,7 @@ def test_a_denied_search_for_irregular_names_is_reported_as_denied(
     local_store.put("a", b"body")
     monkeypatch.setattr(os, "lstat", fail_with(errno.EACCES))
 
-    with pytest.raises(StoreAccessDenied, match="check the path and permissions"):
+    with pytest.raises(StoreAccessDenied, match="Check the path and permissions"):
         list(local_store.irregular())
 
 

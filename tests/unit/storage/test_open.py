@@ -96,7 +96,7 @@ def test_a_url_of_another_system_is_not_taken_for_a_path(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for given in (url, Path(url)):
-        with pytest.raises(InvalidOption, match=f"{reason}.*; valid are a local path"):
+        with pytest.raises(InvalidOption, match=f"{reason}.* Valid are a local path"):
             eoslog.connect(given)
 
     assert list(tmp_path.iterdir()) == []

@@ -85,7 +85,7 @@ def test_a_refusal_says_what_was_asked_for_and_where() -> None:
             "incomplete.*AWS_SECRET_ACCESS_KEY",
         ),
         (unanswered(boto.ProfileNotFound(profile="x")), r"~/\.aws/config.*AWS_PROFILE"),
-        (unanswered(boto.InvalidRegionError(region_name="eu west")), "not valid; set the region"),
+        (unanswered(boto.InvalidRegionError(region_name="eu west")), "not valid: set the region"),
     ],
 )
 def test_a_refusal_says_where_the_cause_is_mended(meaning: Exception, hint: str) -> None:

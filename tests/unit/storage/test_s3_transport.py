@@ -255,7 +255,7 @@ def test_requests_go_to_the_region_of_the_bucket(server: Server, is_told: bool) 
 def test_a_region_that_is_no_name_is_not_followed(server: Server) -> None:
     server.region = "example.com/?"
 
-    with pytest.raises(StoreAccessDenied, match="301 PermanentRedirect; set the region"):
+    with pytest.raises(StoreAccessDenied, match="301 PermanentRedirect: set the region"):
         store(server).put("a", b"x")
 
     assert len(server.seen) == 1

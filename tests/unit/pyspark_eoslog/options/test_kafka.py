@@ -50,7 +50,7 @@ def test_kafkas_isolation_level_counts() -> None:
     [
         ("kafka.auto.offset.reset", "startingOffsets"),
         ("kafka.transactional.id", "transactionalId"),
-        ("kafka.value.deserializer", "cast the column"),
+        ("kafka.value.deserializer", "Cast the column"),
         ("kafka.enable.auto.commit", "checkpoint"),
         ("kafka.partitioner.class", "column 'partition'"),
     ],

@@ -46,7 +46,7 @@ def test_other_offsets_are_refused(value: str) -> None:
         ("startingtimestamp", "2026-01-01", "whole number of milliseconds since the epoch, of at least 0"),
         ("startingoffsetsbytimestamp", "1000", "ms since the epoch by topic and partition"),
         ("startingoffsetsbytimestamp", '{"a": {"0": -1}}', "ms since the epoch by topic and partition"),
-        ("startingoffsetsbytimestampstrategy", "earliest", "valid are 'error' and 'latest'"),
+        ("startingoffsetsbytimestampstrategy", "earliest", "Valid are 'error' and 'latest'"),
     ],
 )
 def test_other_times_are_refused_though_another_option_comes_before(name: str, value: str, message: str) -> None:

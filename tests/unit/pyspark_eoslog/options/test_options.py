@@ -30,7 +30,7 @@ def test_an_unknown_option_is_refused_and_the_valid_ones_are_named() -> None:
 
 
 def test_a_misspelt_option_is_told_what_it_may_mean() -> None:
-    with pytest.raises(InvalidOption, match=r"option 'startingoffset' is unknown; did you mean 'startingOffsets'\?"):
+    with pytest.raises(InvalidOption, match=r"option 'startingoffset' is unknown. Did you mean 'startingOffsets'\?"):
         of(startingOffset="earliest")
 
 

@@ -175,7 +175,7 @@ def test_a_stream_without_checkpoint_location_is_named_after_its_query(store: eo
 def test_continuous_processing_is_refused(store: eoslog.Store) -> None:
     OnlyTask.properties["__is_continuous_processing"] = "true"
 
-    with pytest.raises(InvalidRequest, match="use another trigger"):
+    with pytest.raises(InvalidRequest, match="Use another trigger"):
         written(writer(store), 1)
 
 

@@ -126,7 +126,7 @@ _ADDRESS = parsed(_address, "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
 @click.option(
     "--check",
     is_flag=True,
-    help="Only check the store and the address, and show the settings and the brokers for clients.",
+    help="Only check the store and the address, and show the settings and brokers that clients get.",
 )
 @pass_invocation
 def gateway(

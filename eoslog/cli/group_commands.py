@@ -119,7 +119,7 @@ def describe_groups(invocation: Invocation, group: str | None, view: str, all_gr
 )
 @click.argument("group", shell_complete=completion.groups)
 @click.argument("topics", type=_TOPICS, metavar="[TOPIC[:0,2]]...", nargs=-1, shell_complete=completion.topics)
-@click.option("--all-topics", is_flag=True, help="All topics of which the group has offsets.")
+@click.option("--all-topics", is_flag=True, help="All topics for which the group has offsets.")
 @click.option("--execute", is_flag=True, help="Set the offsets. Without this option they are only shown.")
 @click.option("--to-earliest", is_flag=True, help="To the first offset.")
 @click.option("--to-latest", is_flag=True, help="To the last stable offset.")
@@ -127,7 +127,7 @@ def describe_groups(invocation: Invocation, group: str | None, view: str, all_gr
 @click.option("--to-offset", type=int, metavar="OFFSET", help="To this offset, or the nearest one that exists.")
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N offsets, back if N is negative.")
 @click.option("--to-datetime", type=TIME, metavar="TIME", help="To the first record since this time (ISO 8601, UTC).")
-@click.option("--by-duration", type=_DURATION, metavar="DURATION", help="Back from now, as PT1H30M or P7D.")
+@click.option("--by-duration", type=_DURATION, metavar="DURATION", help="Back from now, such as PT1H30M or P7D.")
 @pass_invocation
 def reset_offsets(
     invocation: Invocation, /, group: str, topics: _Topics, all_topics: bool, execute: bool, **targets: Any

@@ -165,7 +165,7 @@ GLOBAL_OPTIONS: list[click.Parameter] = [
         count=True,
         callback=_log_to_stderr,
         expose_value=False,
-        help="Log to standard error; twice: also each request.",
+        help="Log to standard error. Give it twice to log each request, too.",
     ),
     _global("--wide", is_flag=True, help="Show all columns of tables, at any length."),
 ]

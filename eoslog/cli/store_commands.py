@@ -313,7 +313,7 @@ _COPY = Columns("Url StoreId Slot SourceSlot WasComplete Files Bytes:size FilesR
 @click.argument("target")
 @click.option("--update", is_flag=True, help="Bring a complete copy to a newer slot, with the files that it lacks.")
 @click.option("--slot", type=NATURAL, help="Copy the store at this slot of the log. Default: the newest slot.")
-@click.option("--timestamp", metavar="TIME", help="Copy the store at this time, like 2026-01-31T12:00:00Z or in ms.")
+@click.option("--timestamp", metavar="TIME", help="Copy the store at this time, such as 2026-01-31T12:00:00Z or in ms.")
 @click.option("--new-identity", is_flag=True, help="Give the copy a new store id, for tests or a second pipeline.")
 @click.option(
     "--target-config",
@@ -439,7 +439,7 @@ _INTERVAL = parsed(_interval, "STEP=SECONDS")
 
 
 @click.command(cls=Command, examples=["", "--once", "--interval vacuum=3600 --without delete-old-slots --json"])
-@click.option("--once", is_flag=True, help="Run every step once, report each, and end; status 1 if one failed.")
+@click.option("--once", is_flag=True, help="Run every step once, report each, and end. The status is 1 if one failed.")
 @click.option("--step", type=_STEP, metavar="STEP", multiple=True, help="Only this step. May be repeated.")
 @click.option("--without", type=_STEP, metavar="STEP", multiple=True, help="Not this step. May be repeated.")
 @click.option("--interval", type=_INTERVAL, metavar="STEP=SECONDS", multiple=True, help="How often a step runs.")
@@ -537,7 +537,10 @@ coordinator.help = (coordinator.help or "").replace("STEPS", ", ".join(step.name
 
 @contextmanager
 def _sigterm_awaited() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns True after SIGTERM. The first one lets a step finish, a second ends the process."""
+    """Yield a function that returns True after SIGTERM.
+
+    The first SIGTERM lets a step finish. A second one ends the process at once.
+    """
     came = False
 
     def come(number: int, frame: FrameType | None) -> None:

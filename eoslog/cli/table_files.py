@@ -60,7 +60,7 @@ _VERSION = "The version of the import. If this or a later one was committed, not
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @_format_option
-@click.option("--columns", metavar="NAMES", help="These columns, as a,b. By default the topic's own.")
+@click.option("--columns", metavar="NAMES", help="These columns, such as a,b. By default the topic's own.")
 @click.option("--predicate", metavar="SQL", help="Only rows for which this is true, as in SQL's WHERE.")
 @click.option("--partition", type=NATURAL, multiple=True, help="Only this partition. May be repeated.")
 @click.option("--isolation-level", type=_LEVEL, help=_DEFAULT_LEVEL)

@@ -28,7 +28,9 @@ transactions = Group("transactions", help="List, describe and abort transactions
         "--duration-filter 60000 --transactional-id-pattern 'etl-.*'",
     ],
 )
-@click.option("--state", metavar="STATE", multiple=True, help="Only this state, as Ongoing or EMPTY. May be repeated.")
+@click.option(
+    "--state", metavar="STATE", multiple=True, help="Only this state, such as Ongoing or EMPTY. May be repeated."
+)
 @click.option("--producer-id", type=int, metavar="ID", multiple=True, help="Only this producer id. May be repeated.")
 @click.option("--duration-filter", type=NATURAL, metavar="MS", help="Only transactions that have been open for longer.")
 @click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that this matches as a whole.")

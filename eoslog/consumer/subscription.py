@@ -446,7 +446,7 @@ class Subscription:
         self._generation = assignment.basis.generation
 
     def follow(self, assignment: Assignment) -> None:
-        """Note that this consumer reads only its assigned partitions. Tell the group if other members wait for that."""
+        """Note that this consumer reads only its assigned partitions. Tell the group if others wait for that."""
         self._member_id = assignment.basis.member_id
         if assignment.gives_up and self._membership is not None:
             self._membership.give_up(assignment.basis.partitions)

@@ -230,9 +230,9 @@ def _shared_time_ms(store: Session) -> int:
 
 
 def begin_of_upload_ms(store: Session, now_ms: int) -> int:
-    """Return a lower bound of the time at which an upload begins at ``now_ms`` (ms by the store's clock).
+    """Return a time that is not after the begin of an upload at ``now_ms`` (ms by the store's clock).
 
-    The bound is the date of an earlier answer: vacuum compares it with the upload time of the store. An old date would
+    It is the date of an earlier answer: vacuum compares it with the upload time of the store. An old date would
     make the files look old, so a request refreshes it.
     """
     clock = store.object_store.clock

@@ -103,7 +103,7 @@ def _endpoint_of(name: str, suffix: str = "core.windows.net", scheme: str = "htt
     if not _ACCOUNT.fullmatch(name):
         raise InvalidOption(
             f"The storage account {quoted(name)} is no valid name: 3 to 24 lowercase letters and digits. Correct the "
-            "option account or AZURE_STORAGE_ACCOUNT. Another server is the option endpoint_url."
+            "option account or AZURE_STORAGE_ACCOUNT. For another server, give the option endpoint_url."
         )
     return f"{scheme}://{name}.blob.{suffix}"
 

@@ -96,8 +96,8 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
             if not _BUCKET.fullmatch(container) or not _HOST.fullmatch(host):
                 raise InvalidOption(
                     "An abfss:// URL names a container and the server of its account: "
-                    "abfss://container@account.dfs.core.windows.net/prefix. Another server is the option endpoint_url "
-                    "of az://container/prefix."
+                    "abfss://container@account.dfs.core.windows.net/prefix. For another server, give "
+                    "az://container/prefix and the option endpoint_url."
                 )
             return AzureStore(container, prefix, environment, AzureOptions.of(options), host=host)
         case "az":

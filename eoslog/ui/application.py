@@ -388,7 +388,7 @@ class Console:
 
 
 class _Stream(StreamingResponse):
-    """The stream of a page. It counts as open from the check of their number on, before its first part is sent."""
+    """The stream of a page. It counts as open since the check of the number of streams, before its first part."""
 
     def __init__(self, console: Console, parts: AsyncIterator[str]) -> None:
         super().__init__(parts, media_type="text/event-stream")

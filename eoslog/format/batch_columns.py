@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.partition_rows import BATCHES_SCHEMA, NULLABLE_IN_BATCHES
-from eoslog.format.stored_columns import LARGEST_OFFSET, stored_batches
+from eoslog.format.stored_columns import LARGEST_OFFSET, each_of, stored_batches
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, Control, Outcome
 
@@ -150,27 +150,27 @@ class BatchColumns:
     def taken(self, rows: Numbers) -> Iterator[Batch]:
         """Return the rows with these numbers as objects."""
         taken = pa.array(rows)
-        return map(
+        return each_of(
             Batch,
-            self.base_offset[rows].tolist(),
-            self.record_count[rows].tolist(),
-            self.last_offset_delta[rows].tolist(),
-            self.files(rows),
-            self.first_row[rows].tolist(),
-            [None if each == NO_CONTROL else Control(each) for each in self.control[rows].tolist()],
-            self.slot[rows].tolist(),
-            self.end_slot[rows].tolist(),
-            self.end_time_ms[rows].tolist(),
-            [_OUTCOMES[each] for each in self.outcome[rows].tolist()],
-            self.transactional_id.take(taken).to_pylist(),
-            self.producer_id[rows].tolist(),
-            self.producer_epoch[rows].tolist(),
-            self.base_sequence[rows].tolist(),
-            self.min_timestamp[rows].tolist(),
-            self.max_timestamp[rows].tolist(),
-            self.transactional[rows].tolist(),
-            self.delete_horizon_ms[rows].tolist(),
-            self.statistics.take(taken).to_pylist(),
+            base_offset=self.base_offset[rows].tolist(),
+            record_count=self.record_count[rows].tolist(),
+            last_offset_delta=self.last_offset_delta[rows].tolist(),
+            file=self.files(rows),
+            first_row=self.first_row[rows].tolist(),
+            control=[None if each == NO_CONTROL else Control(each) for each in self.control[rows].tolist()],
+            slot=self.slot[rows].tolist(),
+            end_slot=self.end_slot[rows].tolist(),
+            end_time_ms=self.end_time_ms[rows].tolist(),
+            outcome=[_OUTCOMES[each] for each in self.outcome[rows].tolist()],
+            transactional_id=self.transactional_id.take(taken).to_pylist(),
+            producer_id=self.producer_id[rows].tolist(),
+            producer_epoch=self.producer_epoch[rows].tolist(),
+            base_sequence=self.base_sequence[rows].tolist(),
+            min_timestamp=self.min_timestamp[rows].tolist(),
+            max_timestamp=self.max_timestamp[rows].tolist(),
+            transactional=self.transactional[rows].tolist(),
+            delete_horizon_ms=self.delete_horizon_ms[rows].tolist(),
+            statistics=self.statistics.take(taken).to_pylist(),
         )
 
     def _check(self) -> None:

@@ -6,14 +6,13 @@ A checkpoint divides the partitions into parts, so that a later checkpoint share
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.format.stored_columns import Decode, columns_of, lists, objects, optional, plain
+from eoslog.format.stored_columns import Decode, columns_of, each_of, lists, objects, optional, plain
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import (
@@ -169,7 +168,7 @@ def partitions_from_columns(rows: pa.RecordBatch) -> list[Partition]:
     values["active_bytes"] = [
         sum(batch.file.length for batch in active if batch.file is not None) for active in values["active"]
     ]
-    return list(map(Partition, *(values[each.name] for each in fields(Partition))))
+    return list(each_of(Partition, **values))
 
 
 class _OpenTransaction(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ LEAST_COMPRESSED_BYTES = 2048
 """Smaller Arrow data (bytes) is stored without compression. Starting the codec for each column would take longer than
 all other work, and the file fits into one disk block either way."""
 
+T = TypeVar("T")
 Columns = Mapping[str, Any]
 Decode = Callable[[Any], Iterable[Any]]
 
@@ -70,6 +71,16 @@ def objects(kind: Callable[..., Any], rows: Any, /, **decode: Decode) -> list[An
         else:
             values.append(repeat(default, count))
     return list(map(kind, *values))
+
+
+def each_of(kind: Callable[..., T], **columns: Iterable[Any]) -> Iterator[T]:
+    """Yield one object per row.
+
+    Args:
+        kind: a named tuple or a dataclass.
+        columns: the values of each of its fields.
+    """
+    return map(kind, *(columns[name] for name, _ in _fields(kind)))
 
 
 def lists(column: Any, decode: Decode = plain, collect: Callable[[list[Any]], Any] = list) -> list[Any]:

@@ -147,7 +147,7 @@ def test_an_unknown_setting_of_a_new_topic_is_refused_with_the_nearest(command: 
     result = command.run("topics", "create", "t", "--config", f"{wrong}=1")
 
     assert result.exit_code == 1
-    assert f"setting '{wrong}' is unknown; did you mean 'retention.ms'?" in result.stderr
+    assert f"setting '{wrong}' is unknown. Did you mean 'retention.ms'?" in result.stderr
 
 
 def test_the_settings_file_is_named_before_the_command_that_has_settings(command: Command, tmp_path: Path) -> None:

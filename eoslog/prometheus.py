@@ -257,7 +257,7 @@ class _StepRuns:
 
 
 class Health(Protocol):
-    """What a process tells the probes."""
+    """The answers of a process to probes."""
 
     @property
     def dead(self) -> str:

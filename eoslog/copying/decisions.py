@@ -59,7 +59,7 @@ class CopyPlanned(_Decision):
     records: Annotated[tuple[str, ...], Field(min_length=1)]
     """The contents of the first slots of the copy, from ``first_slot`` on."""
     shared: dict[str, SharedPosition] = {}
-    """Where the source had the content of data files in shared objects, by path. In the copy they are objects."""
+    """The places of data files in shared objects of the source, by path. In the copy they are objects."""
 
 
 class CopyCompleted(_Decision):

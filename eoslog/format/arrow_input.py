@@ -133,8 +133,8 @@ def _schema_of(given: object, where: str) -> pa.Schema:
     if schema is None:
         raise InvalidRequest(
             f"{where} cannot be a {type(given).__name__}{why}. Give a pyarrow.Schema, a dict of column names and types "
-            'as {"carrier": "string", "miles": "long"}, the schema of a Spark DataFrame (df.schema), an Arrow table, a '
-            "data frame of pandas or Polars, or another object with Arrow's interface"
+            'such as {"carrier": "string", "miles": "long"}, the schema of a Spark DataFrame (df.schema), an Arrow '
+            "table, a data frame of pandas or Polars, or another object with Arrow's interface"
         )
     for name in _unnamed_index(schema):
         schema = schema.remove(schema.get_field_index(name))

@@ -90,7 +90,7 @@ class WrittenFile:
     content: bytes | None = field(default=None, repr=False)
     """The content, if it is to travel in the record; None if the file was uploaded."""
     shared: SharedPosition | None = None
-    """Where the file is in a shared object; None if it is elsewhere."""
+    """The place of the file in a shared object; None if it is elsewhere."""
 
     @property
     def reference(self) -> FileReference:

@@ -80,7 +80,7 @@ class BatchReader:
         while offset < end and left > 0:
             batch = self._cache.get(_version(partition), isolation, offset)
             if batch is None:
-                batch = self._encode_on(topic, partition, offset, isolation=isolation, batch_bytes=most_bytes)
+                batch = self._encode_from(topic, partition, offset, isolation=isolation, batch_bytes=most_bytes)
             if found and len(batch.data) > left:
                 break
             found.append(batch.data)
@@ -88,13 +88,13 @@ class BatchReader:
             offset = batch.end_offset
         return found
 
-    def _encode_on(
+    def _encode_from(
         self, topic: Topic, partition: Partition, offset: int, *, isolation: IsolationLevel, batch_bytes: int
     ) -> EncodedBatch:
         """Encode rows from an offset on, and return the first batch. The others are in the cache for the next calls."""
         first: EncodedBatch | None = None
         size = 0
-        rows = self._rows_on(topic, partition, offset, isolation)
+        rows = self._rows_from(topic, partition, offset, isolation)
         for part in _regrouped(rows, min(_BATCH_BYTES, batch_bytes)):
             offsets = part.column("offset").to_numpy()
             timestamps = part.column("timestamp").cast(pa.int64()).to_numpy()
@@ -113,7 +113,7 @@ class BatchReader:
             self._cache.put(_version(partition), isolation, offset, first)
         return first
 
-    def _rows_on(
+    def _rows_from(
         self, topic: Topic, partition: Partition, offset: int, isolation: IsolationLevel
     ) -> Iterator[pa.RecordBatch]:
         """Yield the visible rows of a partition from an offset on, until some were found."""
@@ -257,7 +257,7 @@ class Fetch:
                 if is_due or is_over or size >= max(message.min_bytes, 1):
                     self._count(fetched)
                     await lease.resize(size)
-                    return self._encoded(request, fetched, isolation), lease
+                    return self._encoded(request, fetched), lease
                 lease.release()
             left = deadline - loop.time()
             if left <= 0:
@@ -301,7 +301,8 @@ class Fetch:
                     part = _Fetched(each.partition, fetch_code(failure))
                 part = part or self._fetched_of(topic.topic, each, isolation, left)
                 size = sum(map(len, part.batches))
-                if size > left < most_bytes:
+                is_first = left == most_bytes
+                if size > left and not is_first:
                     # Only the first rows of an answer may exceed the limit, so that a client gets on (KIP-74).
                     part, size = replace(part, batches=()), left
                 left -= size
@@ -350,7 +351,7 @@ class Fetch:
             return _Fetched(wanted.partition, fetch_code(error), partition)
         return _Fetched(wanted.partition, ErrorCode.none, partition, batches)
 
-    def _encoded(self, request: Request, fetched: list[list[_Fetched]], isolation: IsolationLevel) -> bytes:
+    def _encoded(self, request: Request, fetched: list[list[_Fetched]]) -> bytes:
         return request.encoded(
             request.api.response(
                 error_code=ErrorCode.none,

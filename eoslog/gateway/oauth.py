@@ -26,7 +26,7 @@ _LONGEST_MESSAGE = 64 << 10
 _HEADER = re.compile(rb"n,(?:a=([^,]*))?,")
 _BEARER = re.compile(rb"auth=bearer +([\w.-]+)", re.IGNORECASE)
 _SKEW_S = 30
-"""The clock of an issuer may be ahead by this much. A token that has expired by the own clock is refused."""
+"""The clock of an issuer may be ahead by this much. A token that has expired by this host's clock is refused."""
 _LONGEST_SESSION_MS = 365 * 86_400_000
 _FETCH_TIMEOUT_S = 5
 _REFRESH_MS = 300_000

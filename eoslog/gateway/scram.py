@@ -221,7 +221,7 @@ def _parsed(line: str) -> tuple[tuple[str, str], _Credential]:
         raise ValueError("is not name:mechanism:iterations:salt:stored key:server key")
     name, mechanism, iterations = match[1], match[2], int(match[3])
     if not _FEWEST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
-        raise ValueError(f"has not {_FEWEST_ITERATIONS} to {_MOST_ITERATIONS} iterations")
+        raise ValueError(f"must have {_FEWEST_ITERATIONS} to {_MOST_ITERATIONS} iterations")
     salt, stored_key, server_key = map(_bytes, match.group(4, 5, 6))
     if not 12 <= len(salt) <= _LONGEST_SALT or {len(stored_key), len(server_key)} != {_DIGEST_BYTES[mechanism]}:
         raise ValueError("has a salt or a key of a wrong length")

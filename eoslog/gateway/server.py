@@ -50,7 +50,7 @@ _THREADS_END_S = 2.0
 
 
 class Phase(Enum):
-    """Whether a gateway takes connections."""
+    """The phases of a gateway, which say whether it takes connections."""
 
     STARTING = "the gateway is starting"
     SERVING = "the gateway serves clients"

@@ -30,11 +30,11 @@ T = TypeVar("T")
 _TOPIC, _BROKER = 2, 4
 """The types of resources, by Kafka's numbers."""
 _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
-"""Where the value of a setting comes from, by Kafka's numbers."""
+"""The sources of the values of settings, by Kafka's numbers."""
 _TYPES = {bool: 1, int: 5, float: 6, str: 7}
 """The types of settings, by Kafka's numbers: booleans, longs, doubles and lists. Each text is a list."""
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-"""What an incremental change does to a setting, by Kafka's numbers."""
+"""The kinds of incremental changes of a setting, by Kafka's numbers."""
 _EMPTY_LISTS = {"cleanup_policy": "", "publish": "none"}
 """The settings that are lists, and their values without an element."""
 _OF_EOSLOG = frozenset({"segment_batches", "statistics_columns", "iceberg_format_version", "publish"})

@@ -52,7 +52,7 @@ class Snapshot(_Part):
 
     @property
     def operation(self) -> str | None:
-        """What the snapshot did, in Iceberg's words, such as ``append``."""
+        """The operation that made the snapshot, by Iceberg's names, such as ``append``."""
         return self.summary.get("operation")
 
     @property

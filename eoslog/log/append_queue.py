@@ -66,7 +66,7 @@ class SlotFence(NamedTuple):
 
 
 Content: TypeAlias = Request[Any] | OwnCheckpoint | OthersMessages | SlotFence
-"""What a proposal adds to a record."""
+"""The part of a record that a proposal adds."""
 
 
 @dataclass(slots=True, eq=False)

@@ -117,7 +117,7 @@ class Appender(Generic[S]):
 
     def _append_record(self, group: AppendGroup, others: RequestsOfOthers) -> bool:
         """Try to put one record with proposals of a group. Return True if another process was faster."""
-        asks_for_slot = bool(group.pending) and self._contention.asks_for_slot(group)
+        asks_for_slot = bool(group.pending) and self._contention.must_ask_for_slot(group)
         limits = group.limits._replace(others=others.offered, with_overdue=True)
         while group.pending:
             validated = self._maker.make(group.pending, limits, group.append_id)

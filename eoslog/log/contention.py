@@ -30,7 +30,7 @@ _COMPETITION_MS = 10_000
 """After a lost race a process expects for this time that others compete for slots (ms). Without a lost race it gives
 way once in this time."""
 _RACES_TO_GIVE_WAY = 2
-"""A process that gives way pauses as after this many failures: longer than a process that has lost many races."""
+"""A process that gives way pauses as long as after this many failures. The loser of many races pauses less."""
 _LONGEST_RACE = 5
 """After this number of lost races the pause no longer changes."""
 _SHORTEST_TIME_MS = 1_000
@@ -77,7 +77,7 @@ class AppendErrors:
             slot = replica.slot if was_followed and not proposal.has_landed else sent.slot
         return CommitStateUnknown(
             f"{self._url}: another process was asked after slot {slot} to append a request, and no record "
-            "has it yet; that process may append it later. Repeat the same call: nothing is done twice",
+            "has it yet. That process may append it later. Repeat the same call: nothing is done twice",
             slot=slot,
             append_id=sent.request_id,
             is_sent=True,
@@ -191,7 +191,7 @@ class Contention:
         self._append_id_of_host = ""
         """The append id of the newest record that a process of this host is known to have put."""
         self._competes_until_ms = 0
-        """Until when this process expects that other hosts compete for slots (elapsed time, ms)."""
+        """The time until which this process expects that other hosts compete for slots (elapsed time, ms)."""
         self._gave_way_ms = environment.monotonic_ms()
         """When this process last gave way without knowing of other hosts (elapsed time, ms)."""
 
@@ -224,7 +224,7 @@ class Contention:
         announced = self._announcements.of_another_process()
         return announced is not None and self._client.reach(announced)
 
-    def asks_for_slot(self, group: AppendGroup) -> bool:
+    def must_ask_for_slot(self, group: AppendGroup) -> bool:
         """Return True if the group must ask the append service for its slot.
 
         Without a service, this first gives another host time, if that host should put the next record.

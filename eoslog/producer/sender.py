@@ -34,7 +34,7 @@ from eoslog.storage.calls import Call
 from eoslog.storage.process import HomeProcess
 
 _ANY_PARTITION = -1
-"""What a user of librdkafka gives to let the partitioner choose."""
+"""The partition that a user of librdkafka gives to let the partitioner choose."""
 
 
 class _Written(NamedTuple):

@@ -56,7 +56,7 @@ class PartitionRead:
     wanted: pa.Schema
     """The columns to yield."""
     predicate: Predicate | None = None
-    """Which rows to yield; None yields all rows."""
+    """The rows to yield; None yields all rows."""
     threads: int | None = None
     """The number of files or row groups that are fetched and decoded at once; fewer if they are large. None: the number
     that the object store serves best. 1: the caller's thread does it."""

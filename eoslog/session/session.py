@@ -119,9 +119,9 @@ class Session:
         self.object_store = object_store
         self.environment = environment
         self.log_counts = LogCounts()
-        """What all processes appended since this process opened the log."""
+        """The appends of all processes since this process opened the log."""
         self.call_counts = CallCounts()
-        """What the calls of this process did."""
+        """The work of the calls of this process."""
         self._opened = _Opened(HomeProcess("store"), self._open_log(log_config), {})
         self.call_times = CallTimes()
         """The total time that the calls of this store's producers took."""

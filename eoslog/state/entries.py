@@ -139,7 +139,7 @@ class TopicConfig(Model):
     retention_bytes: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
     """A partition's oldest segment is dropped as long as the others have this many bytes; -1 for no limit."""
     cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
-    """Which rows are removed: old rows, rows with a newer row of the same key, or both."""
+    """The rows that are removed: old rows, rows with a newer row of the same key, or both."""
     min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Compaction is due when more than this fraction of the sealed bytes was never compacted."""
     delete_retention_ms: Milliseconds = 24 * 3600 * 1000

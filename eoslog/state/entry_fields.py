@@ -86,7 +86,7 @@ class FileReference(Model):
     """True if the content of a data file is in the record of the slot that gave its rows their offsets. An object at
     ``path`` may have the same content, but need not exist."""
     shared: SharedPosition | None = None
-    """Where the content of a data file is in a shared object; None if it is elsewhere. An object at ``path`` may have
+    """The place of a data file in a shared object; None if it is elsewhere. An object at ``path`` may have
     the same content, but need not exist."""
 
     @property

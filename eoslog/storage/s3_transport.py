@@ -94,7 +94,7 @@ class _MappedCredentials:
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Where requests go, and how they are signed."""
+    """The address of requests, and the rules for their signatures."""
 
     url: str
     """The URL of the bucket, without a slash at its end."""

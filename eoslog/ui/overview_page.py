@@ -49,7 +49,7 @@ class CommitRate(NamedTuple):
     bars: Sequence[int]
     """The commits of each of the last periods, the oldest first."""
     bar_ms: int
-    """The length of a period (ms): a minute, or less if fewer minutes were looked at."""
+    """The length of a period (ms): a minute, or less if fewer minutes are known."""
 
     @property
     def span_ms(self) -> int:

@@ -33,7 +33,7 @@ _LINE = re.compile(
 
 
 class Role(StrEnum):
-    """What a user of the console may do."""
+    """The rights of a user of the console."""
 
     VIEWER = "viewer"
     """Read everything."""

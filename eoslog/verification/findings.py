@@ -53,7 +53,7 @@ class Kind(StrEnum):
     follows: str
     """The consequence for users of the store."""
     remedy: str
-    """What an operator can do about it."""
+    """The advice to an operator."""
 
     def __new__(cls, name: str, *columns: Any) -> Kind:
         kind = str.__new__(cls, name)
@@ -190,7 +190,7 @@ class Finding:
 
     kind: Kind
     problem: str
-    """What is wrong."""
+    """The damage, in words."""
     path: str | None = None
     """The path of the object."""
     slot: int | None = None
@@ -212,7 +212,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What an operator can do about it."""
+        """The advice to an operator."""
         return _FROM_BACKUP if self.is_blocked and self.kind.repairable else self.kind.remedy
 
     @property

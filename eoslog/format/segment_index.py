@@ -94,12 +94,16 @@ def read_segment_index(store: ObjectStore, index: FileReference) -> list[Batch]:
 
 
 def batches_of_index(body: bytes, index: FileReference) -> list[Batch]:
-    """Do the same as ``read_segment_index`` with a file that was already read and checked."""
+    """Return the batches of an index file that was already read and checked.
+
+    Raises:
+        CorruptRecord: the file names data files outside of its partition.
+    """
     return list(columns_of_index(body, index).batches())
 
 
 def columns_of_index(body: bytes, index: FileReference) -> BatchColumns:
-    """Do the same as ``batches_of_index``, but return columns."""
+    """Return the batches of ``batches_of_index`` as columns."""
     columns = decode_columns(body, index.path)
     partition = "/".join(index.path.split("/")[:3]) + "/"
     paths = columns.path.unique().drop_null()

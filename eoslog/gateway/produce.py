@@ -50,7 +50,7 @@ class _Refusal(Exception):
         """The positions of the wrong records in the batch, if only some of its records are wrong."""
 
 
-class _Outcome(NamedTuple):
+class _BatchAnswer(NamedTuple):
     """The answer for one batch."""
 
     code: ErrorCode
@@ -220,15 +220,15 @@ class Produce:
             # The batches stay in the queue after this time. The client repeats them, and no row is appended twice.
             timeout_s = None if message.acks == _NO_ANSWER else max(0.0, message.timeout.total_seconds())
             await asyncio.wait(waiting, timeout=timeout_s)
-        outcomes = [self._outcome(request, each) for each in found]
+        answers = [self._batch_answer(request, each) for each in found]
         if message.acks == _NO_ANSWER:
-            refused = next((each for each in outcomes if each.code is not ErrorCode.none), None)
+            refused = next((each for each in answers if each.code is not ErrorCode.none), None)
             if refused is not None:
                 request.outcome = refused.code
                 # The client waits for no answer. It only learns of an error if its connection ends, as from a broker.
                 raise ConnectionAbortedError(refused.message)
             return None
-        left = iter(outcomes)
+        left = iter(answers)
         return request.encoded(
             request.api.response(
                 responses=tuple(
@@ -245,30 +245,30 @@ class Produce:
         )
 
     @staticmethod
-    def _outcome(request: Request, found: _Appended | _Refusal) -> _Outcome:
+    def _batch_answer(request: Request, found: _Appended | _Refusal) -> _BatchAnswer:
         if isinstance(found, _Refusal):
-            return _Outcome(found.code, str(found), wrong_records=found.wrong_records)
+            return _BatchAnswer(found.code, str(found), wrong_records=found.wrong_records)
         if not found.done():
-            return _Outcome(ErrorCode.request_timed_out, "the store has not answered in time")
+            return _BatchAnswer(ErrorCode.request_timed_out, "the store has not answered in time")
         answer = found.result()
         if isinstance(answer, EosLogError):
-            return _Outcome(_code(request, answer), str(answer))
-        return _Outcome(ErrorCode.none, offset=answer.base_offset)
+            return _BatchAnswer(_code(request, answer), str(answer))
+        return _BatchAnswer(ErrorCode.none, offset=answer.base_offset)
 
-    def _part(self, request: Request, topic: str, partition: int, outcome: _Outcome) -> Any:
+    def _part(self, request: Request, topic: str, partition: int, answer: _BatchAnswer) -> Any:
         known = self._topics.partition(topic, partition)
         return request.api.part(
             "PartitionProduceResponse",
             index=partition,
-            error_code=outcome.code,
-            base_offset=outcome.offset,
+            error_code=answer.code,
+            base_offset=answer.offset,
             log_append_time=None,
             log_start_offset=-1 if known is None else known.log_start_offset,
             record_errors=tuple(
                 request.api.part(
-                    "BatchIndexAndErrorMessage", batch_index=each, batch_index_error_message=outcome.message
+                    "BatchIndexAndErrorMessage", batch_index=each, batch_index_error_message=answer.message
                 )
-                for each in (outcome.wrong_records if request.api.version >= _FIRST_WITH_RECORD_ERRORS else ())
+                for each in (answer.wrong_records if request.api.version >= _FIRST_WITH_RECORD_ERRORS else ())
             ),
-            error_message=outcome.message,
+            error_message=answer.message,
         )

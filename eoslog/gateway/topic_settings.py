@@ -55,7 +55,7 @@ _OF_BROKERS = frozenset(
 )
 """Kafka's settings of topics that only concern a broker's disks and replicas. They are ignored."""
 _TIMESTAMP_TYPE, _OF_PRODUCERS = "message.timestamp.type", "CreateTime"
-"""Kafka's setting for the times of rows, and the only value that topics have. Clients may give it, as Kafka Streams."""
+"""Kafka's setting for the times of rows, and the only value that topics have. Clients such as Kafka Streams give it."""
 
 
 class _Described(NamedTuple):
@@ -136,7 +136,10 @@ class TopicSettings:
         if wanted.resource_type == _TOPIC:
             topic = self._topics.known(wanted.resource_name)
             if topic is None:
-                code, message = ErrorCode.unknown_topic_or_partition, f"no topic {quoted(wanted.resource_name)}"
+                code, message = (
+                    ErrorCode.unknown_topic_or_partition,
+                    f"there is no topic {quoted(wanted.resource_name)}",
+                )
             else:
                 found = self._of_topic(topic.config)
         elif wanted.resource_type == _BROKER and wanted.resource_name in ("", str(self._own.node_id)):
@@ -278,7 +281,7 @@ def _increment(wanted: Any) -> _ChangeSettings:
         elif field in _EMPTY_LISTS:
             lists.append(_ListChange(field, frozenset(each.value.split(",")), operation == _APPEND))
         else:
-            raise InvalidTopic(f"topic {topic}: setting {each.name} is no list. Set it")
+            raise InvalidTopic(f"topic {topic}: setting {each.name} is no list. Set its whole value")
     return _ChangeSettings(topic, settings, tuple(lists))
 
 

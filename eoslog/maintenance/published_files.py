@@ -30,7 +30,7 @@ class PublishedFiles:
         self._store = store
         self._indexes = indexes
         self._first_offsets: dict[str, int] = {}
-        """By path: the offset of the first row, for files that contained the log start."""
+        """The offset of the first row of each file that contained the log start, by path."""
         self._of_segments: dict[str, tuple[PublishedFile, ...]] = {}
         """The files of sealed segments by the path of the index."""
 
@@ -50,10 +50,10 @@ class PublishedFiles:
                 path = segment.index.path
                 files = self._of_segments.get(path)
                 if files is None or segment.base_offset < partition.log_start_offset:
-                    files = tuple(self._in(snapshot.topic, stored, partition, self._indexes.batches(segment)))
+                    files = tuple(self._files_in(snapshot.topic, stored, partition, self._indexes.batches(segment)))
                 kept[path] = files
                 found += files
-            files = tuple(self._in(snapshot.topic, stored, partition, partition.active))
+            files = tuple(self._files_in(snapshot.topic, stored, partition, partition.active))
             found += files
             named = {f"{snapshot.topic.topic}/{each.path}" for each in files}
             embedded += [
@@ -65,7 +65,7 @@ class PublishedFiles:
         self._of_segments = kept
         return found
 
-    def _in(
+    def _files_in(
         self, topic: Topic, stored: pa.Schema, partition: Partition, batches: Iterable[Batch]
     ) -> Iterator[PublishedFile]:
         log_start_offset = partition.log_start_offset

@@ -248,10 +248,10 @@ def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Tabl
         if found is not None and kind_of(found) == "text":
             as_bytes = pa.large_binary() if pa.types.is_large_string(found) else pa.binary()
             table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(as_bytes))
-    return _with_timestamps(topic, table, append_time_ms)
+    return _with_times_in_ms(topic, table, append_time_ms)
 
 
-def _with_timestamps(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
+def _with_times_in_ms(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
     """Convert timestamps to milliseconds, and fill in missing ones: every Kafka record has a timestamp."""
     default: Any = pa.scalar(append_time_ms, pa.int64()).cast(_STORED_TIMESTAMP)
     index = table.schema.get_field_index("timestamp")

@@ -251,8 +251,8 @@ def _bytes_or_text(value: Any) -> str:
 def progress(label: str | None = None) -> Iterator[Callable[..., None]]:
     """Show the progress of some work on standard error, if that is a terminal.
 
-    The function that is given takes the label of a part of the work, how much of it is done, how much there is in
-    all (None if that is not known), and words to show beside the bar. Each part has a bar of its own.
+    The arguments of the given function are the label of a part of the work, the amount that is done, the total amount
+    (None if it is unknown), and words to show beside the bar. Each part has a bar of its own.
     """
     # Only long commands show their progress, and the others answer sooner without this import.
     from rich.console import Console

@@ -2,9 +2,9 @@
 
 Offsets, sequences, slots and outcomes do not change. Every reader sees the same rows as before, with one exception: the
 new files of a published topic hold no aborted rows and no rows below the log start, because other engines read all rows
-of a file. So ``read_uncommitted`` of such a topic shows aborted rows only until then. A rewrite of more
-than 8 MiB at least doubles the size of its largest input, and segments are joined only if the number of their batches
-at least doubles. So each row is rewritten only a few times, however often compaction runs.
+of a file. So ``read_uncommitted`` of such a topic shows aborted rows only until then. A rewrite of more than 8 MiB at
+least doubles the size of its largest input, and segments are joined only if the number of their batches at least
+doubles. So each row is rewritten only a few times, however often compaction runs.
 """
 
 from __future__ import annotations

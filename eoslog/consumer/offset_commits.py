@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from eoslog.consumer.assigned_partitions import AssignedPartitions
 from eoslog.consumer.subscription import Subscription
@@ -39,6 +40,7 @@ class _CommitOffsets:
     skip_deleted_topics: bool
     """True: skip the offsets of topics that were deleted or created again, and commit the rest."""
     time_ms: int
+    name: ClassVar = "offsets"
 
     def apply(self, draft: Draft) -> None:
         """

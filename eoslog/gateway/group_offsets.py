@@ -18,23 +18,12 @@ from eoslog.gateway.group_coordinator import GroupCoordinator, GroupRefusal
 from eoslog.gateway.known_topics import KnownTopics
 from eoslog.gateway.protocol import Request
 from eoslog.session.session import Session
-from eoslog.state.draft import Draft
+from eoslog.state.draft import AppendEntry
 from eoslog.state.group_entries import LONGEST_METADATA, GroupOffset, GroupOffsets, OffsetsCommitted
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.names import PartitionId, check_id
 from eoslog.state.pending_offsets import pending_partitions
 from eoslog.state.store_state import CommittedOffset, StoreState
-
-
-@dataclass(frozen=True)
-class _CommitOffsets:
-    """Commit offsets of a group outside of a transaction."""
-
-    entry: OffsetsCommitted
-
-    def apply(self, draft: Draft) -> None:
-        """Append the entry. Raises the errors of ``check_plain_offsets``."""
-        draft.append(self.entry)
 
 
 @dataclass(frozen=True)
@@ -150,7 +139,7 @@ class GroupOffsetRequests:
 
     def _commit(self, offsets: GroupOffsets) -> None:
         check_names(offsets)
-        self._store.append(_CommitOffsets(OffsetsCommitted(committed=offsets, time_ms=self._store.now_ms())))
+        self._store.append(AppendEntry(OffsetsCommitted(committed=offsets, time_ms=self._store.now_ms())))
 
     async def fetch(self, request: Request) -> Any:
         """Answer OffsetFetch.

@@ -249,6 +249,11 @@ class AppendEntry:
     entry: Entry
     unless: tuple[type[EosLogError], ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The name of the append in traces: the type of the entry."""
+        return self.entry.type
+
     def apply(self, draft: Draft) -> bool:
         """Append the entry. Raises the error that refuses it, unless it is one of ``unless``."""
         try:

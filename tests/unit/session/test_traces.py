@@ -466,6 +466,17 @@ def test_a_span_processor_that_fails_fails_no_commit(store: Store, recorded: Rec
     assert values(store) == [b"1"]
 
 
+def test_appends_of_a_group_are_named_by_their_entries(store: Store, recorded: Recorded) -> None:
+    with store.consumer(group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        consumer.poll()
+        consumer.commit({TopicPartition("t", 0): 0})
+    store.admin.delete_consumer_group("g")
+
+    assert recorded.named("append offsets")
+    assert recorded.named("append delete_group")
+
+
 def test_other_appends_are_traces_too(store: Store, recorded: Recorded) -> None:
     store.admin.alter_consumer_group_offsets("g", {TopicPartition("t", 0): 0})
 

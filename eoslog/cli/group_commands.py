@@ -26,7 +26,7 @@ def _topic_or_partitions(text: str) -> list[str | TopicPartition]:
     return [TopicPartition(topic, int(number)) for number in numbers.split(",")] if colon else [topic]
 
 
-_TOPICS = parsed(_topic_or_partitions, "a topic, or a topic with partitions as payments:0,2")
+_TOPICS = parsed(_topic_or_partitions, "a topic, or a topic with partitions, such as payments:0,2")
 _DURATION = parsed(parse_duration)
 
 groups = Group("groups", help="List and describe consumer groups, set and delete their offsets, remove members.")

@@ -203,7 +203,9 @@ def _check_columns(path: Path, kind: str, topic: Topic) -> None:
 def _format_of(path: Path, chosen: str | None) -> str:
     found = chosen or _SUFFIXES.get(path.suffix.lower())
     if found is None:
-        raise click.UsageError(f"The name {path.name!r} tells no format: give --format, one of {', '.join(FORMATS)}.")
+        raise click.UsageError(
+            f"The name {path.name!r} has no known format. Give --format, one of {', '.join(FORMATS)}."
+        )
     return found
 
 

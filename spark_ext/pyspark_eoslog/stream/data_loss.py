@@ -14,7 +14,7 @@ from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, UnknownT
 from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, StreamOffsets
 
 _logger = logging.getLogger(__name__)
-_GO_ON = "To continue without it, set failOnDataLoss=false"
+_GO_ON = "To continue all the same, set failOnDataLoss=false"
 
 
 class DataLoss:

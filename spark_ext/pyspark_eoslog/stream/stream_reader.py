@@ -350,7 +350,7 @@ def plan_micro_batch(
             loss.report(
                 UnknownTopicOrPartition(
                     f"the repeated micro-batch reads topic {topic} (id {topic_id}), which was deleted since or is no "
-                    "longer among the topics to read; to continue without it, set failOnDataLoss=false"
+                    "longer among the topics to read. To continue all the same, set failOnDataLoss=false"
                 )
             )
             continue

@@ -373,10 +373,10 @@ def test_wrong_arguments_of_export_and_import_are_refused(
     file = tmp_path / "rows.txt"
     file.write_text("id\n7\n")
 
-    assert "tells no format" in command.run("import", "again", str(file)).stderr
+    assert "has no known format" in command.run("import", "again", str(file)).stderr
     assert "--version needs --transactional-id" in command.run("import", "again", str(file), "--version", "1").stderr
     assert "does not exist" in command.run("import", "again", str(tmp_path / "none.csv")).stderr
-    assert "tells no format" in command.run("export", "flat", str(tmp_path / "rows")).stderr
+    assert "has no known format" in command.run("export", "flat", str(tmp_path / "rows")).stderr
     assert command.run("import", "nowhere", str(file), "--format", "csv").exit_code == 1
     command.ok("import", "again", str(file), "--format", "csv")
     assert [row["id"] for row in rows(table, "again")] == [7]

@@ -32,7 +32,7 @@ from eoslog.storage.environment import Backoff
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _MOST_BYTES = 32 << 20
-"""The decoded bytes of the batches that share a record, about."""
+"""Batches with about this many decoded bytes share a record."""
 _MOST_GROUPS = 2
 _RETRIES = Backoff(first_ms=50, longest_ms=1_000)
 

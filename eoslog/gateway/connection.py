@@ -42,7 +42,7 @@ class Handlers:
     other: Callable[[Request], Awaitable[tuple[bytes, Lease | None]]]
     """Returns an answer, and the memory that it holds until it is sent."""
     sasl: Callable[[Request, Authentication], Awaitable[tuple[bytes, str | None]]]
-    """Returns an answer, and why the connection ends after it."""
+    """Returns an answer, and the reason why the connection ends after it; None if it goes on."""
 
 
 class _Waiting(NamedTuple):
@@ -154,7 +154,7 @@ class Connection:
         self._counts.bytes_in += _SIZE.size + len(frame)
         try:
             try:
-                # Before the request is decoded: the memory for that is many times its size.
+                # These checks come before the decoding, because the memory for that is many times the request's size.
                 key = api_key(frame)
                 is_produce = key == ApiKey.PRODUCE
                 if not (is_produce and self._only_produced):

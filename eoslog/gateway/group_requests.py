@@ -256,7 +256,7 @@ class GroupRequests:
                 coordinated = await self._coordinator.group(group_id)
                 description = without_coordinator if coordinated is None else coordinated.describe()
                 if description is None and request.api.version >= _FIRST_WITH_NOT_FOUND:
-                    code, reason = ErrorCode.group_id_not_found, f"no group {group_id}"
+                    code, reason = ErrorCode.group_id_not_found, f"there is no group {group_id!r}"
             except (EosLogError, GroupRefusal) as error:
                 code, reason = _code(error), str(error)
         if description is None:

@@ -86,7 +86,7 @@ class KnownTopics:
         if before is not None:
             # One request without an answer does not hold up all others.
             await asyncio.wait([before], timeout=_LONGEST_PAUSE_S)
-        # What is appended from here on, this read may miss. So later callers need another one.
+        # This read may miss records that are appended from here on. So later callers need another one.
         self._running, self._next = self._next, None
         begin_ms = self._loop_ms()
         try:

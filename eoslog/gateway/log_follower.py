@@ -30,7 +30,7 @@ class LogFollower:
         """The number of waiters from which an open transaction hides rows."""
         self._has_waiters = asyncio.Event()
         self.is_closed = False
-        """True if fetches wait for rows no longer, because the gateway ends."""
+        """True if fetches no longer wait for rows, because the gateway ends."""
 
     def next_change(self) -> asyncio.Event:
         """Return the event of the next change. Take it before you look for rows, so that no change is missed."""

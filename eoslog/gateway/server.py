@@ -72,7 +72,8 @@ class Gateway:
         """
         Args:
             advertised: the address at which clients reach the gateway.
-            listens_elsewhere: True if the gateway listens at another address, so that others may have the same one.
+            listens_elsewhere: True if the gateway does not listen at its advertised address. Then other gateways may
+                advertise the same one.
         """
         self._store = store
         self._config = config

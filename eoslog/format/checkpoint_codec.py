@@ -1,4 +1,6 @@
-"""Encoding of a store's state for checkpoints: topics, partitions, ids and application versions as Parquet, else JSON.
+"""Encoding of a store's state for checkpoints.
+
+Topics, partitions, ids and application versions are Parquet. The rest of the state is JSON.
 
 A checkpoint is a pure function of the state. It contains only live objects. Each field that is read is checked against
 its bounds before it is used.

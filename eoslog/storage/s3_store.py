@@ -84,7 +84,7 @@ class S3Store(HttpStore):
                 code, path = each.findtext("{*}Code"), str(each.findtext("{*}Key"))[len(self._key_prefix) :]
                 if code == "AccessDenied":
                     raise StoreAccessDenied(
-                        f"{self.url}: DeleteObjects of {path!r} was refused with {code}. Check credentials,"
+                        f"{self.url}: DeleteObjects of {path!r} was refused with {code}: check credentials,"
                         " permissions and options."
                     )
                 if code not in ("NoSuchKey", "NoSuchVersion"):

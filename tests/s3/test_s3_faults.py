@@ -107,7 +107,7 @@ def test_missing_credentials_are_a_refusal(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"secret": "x" * 40}, "SignatureDoesNotMatch; the secret does not belong to the access key"),
+        ({"secret": "x" * 40}, "SignatureDoesNotMatch: the secret does not belong to the access key"),
         ({"key": "nobody"}, "does not know the access key"),
         ({"key": None, "secret": None, "anon": True}, "AccessDenied: check credentials, permissions and options"),
     ],

@@ -326,7 +326,7 @@ def test_a_call_that_the_object_store_refused_may_be_repeated(store: Store, call
     for _ in range(2):
         with pytest.raises(StoreAccessDenied):
             getattr(producer, call)()
-    with pytest.raises(IllegalState, match=rf"Repeat {call}\(\)"):
+    with pytest.raises(IllegalState, match=rf"[Rr]epeat {call}\(\)"):
         producer.begin_transaction()
     faulty(store).heal()
 

@@ -287,8 +287,8 @@ def test_a_driver_that_slept_through_its_replacement_commits_nothing_and_says_wh
     for driver in drivers.values():
         assert driver.wait() != 0
         assert "not reached" not in driver.output
-        assert "[EOSLOG_PRODUCER_FENCED]" in driver.output
-        assert "another run has taken this job over" in driver.output
+        assert "[EOSLOG_PRODUCER_FENCED]" in driver.output, driver.output
+        assert "another run has taken this job over" in driver.output, driver.output
     assert [newest_slot(store) for store in victims.stores.values()] == slots
     victims.assert_exact()
 

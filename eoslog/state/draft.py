@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import google_crc32c
 
@@ -151,14 +151,17 @@ class Draft:
         for name in STATE_VALUES:
             setattr(self, name, getattr(base, name))
 
-    def __getattr__(self, name: str) -> Overlay[Any, Any]:
-        """Make the overlay of a map at its first use, because most entries use few of the maps."""
-        if name not in STATE_MAPS:
-            raise AttributeError(name)
-        overlay: Overlay[Any, Any] = Overlay(getattr(self.base, name))
-        self._overlays.append(overlay)
-        setattr(self, name, overlay)
-        return overlay
+    # A type checker that saw this method would accept every attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Overlay[Any, Any]:
+            """Make the overlay of a map at its first use, because most entries use few of the maps."""
+            if name not in STATE_MAPS:
+                raise AttributeError(name)
+            overlay: Overlay[Any, Any] = Overlay(getattr(self.base, name))
+            self._overlays.append(overlay)
+            setattr(self, name, overlay)
+            return overlay
 
     @property
     def position(self) -> LogPosition:

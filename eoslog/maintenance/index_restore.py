@@ -121,24 +121,16 @@ def _damaged_files(
     files.append(("snapshot", segment.snapshot))
     bodies = store.get_many([file.path for _, file in files])
     for (kind, file), stored in zip(files, bodies, strict=True):
-        if stored is None:
-            yield DamagedFile(
-                topic=topic,
-                partition=partition_id.partition,
-                base_offset=segment.base_offset,
-                kind=kind,
-                path=file.path,
-                problem="missing",
-            )
-        elif not _is_what_the_log_says(stored.body, file):
-            yield DamagedFile(
-                topic=topic,
-                partition=partition_id.partition,
-                base_offset=segment.base_offset,
-                kind=kind,
-                path=file.path,
-                problem="damaged",
-            )
+        if stored is not None and _is_what_the_log_says(stored.body, file):
+            continue
+        yield DamagedFile(
+            topic=topic,
+            partition=partition_id.partition,
+            base_offset=segment.base_offset,
+            kind=kind,
+            path=file.path,
+            problem="missing" if stored is None else "damaged",
+        )
 
 
 def _is_what_the_log_says(body: bytes, file: FileReference) -> bool:

@@ -182,7 +182,7 @@ class _KafkaPython:
         try:
             yield
         except KafkaError as error:
-            # A call that finds the producer fenced already has an error of no class of its own.
+            # A later call of a fenced producer raises KafkaError, and only its text names the fence.
             if isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error):
                 raise Fenced from error
             raise
@@ -279,7 +279,7 @@ class _AioKafka:
         except ProducerFenced as error:
             raise Fenced from error
         except AssertionError as error:
-            # The library checks its own state with assertions. Only a fenced producer of these tests fails for ever.
+            # A later call of a fenced producer fails the library's own check of its state.
             if "FATAL_ERROR" not in str(error):
                 raise
             raise Fenced from error
